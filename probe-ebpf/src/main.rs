@@ -1,0 +1,2 @@
+//! Kernel programs.
+fn main() {}

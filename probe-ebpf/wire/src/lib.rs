@@ -1,0 +1,3 @@
+//! wire
+#![no_std]
+#![forbid(unsafe_code)]

@@ -1,0 +1,1 @@
+//! whylag's library.

@@ -1,0 +1,2 @@
+//! The `whylag` command.
+fn main() {}
