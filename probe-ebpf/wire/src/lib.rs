@@ -1,3 +1,35 @@
-//! wire
+//! The ABI between the kernel programs and the collector.
+//!
+//! Rules: plain integers and arrays only; no padding (the zerocopy derives make it a compile
+//! error); every byte of a record is written; kinds and field meanings are append-only, and a
+//! change of layout raises [`WIRE_VERSION`]. Times are nanoseconds of `CLOCK_MONOTONIC`
+//! (`bpf_ktime_get_ns`). `tgid` is the process, `tid` the thread, in the initial pid namespace.
+//! A record is one [`EventHeader`] followed by the body of its [`EventKind`].
 #![no_std]
 #![forbid(unsafe_code)]
+
+mod header;
+mod irq;
+mod kind;
+mod loss;
+mod net;
+mod sched;
+mod settings;
+mod signature;
+mod sock;
+
+pub use header::EventHeader;
+pub use irq::SoftirqBody;
+pub use kind::{EventKind, UnknownKind};
+pub use loss::LossRow;
+pub use net::{
+    DROP_UNPARSED, DropBody, FLAG_FRAGMENT, FLAG_TUNNEL, FLAG_VLAN, PacketBody, QdiscBody,
+    ROLE_EITHER, ROLE_REPLY, ROLE_REQUEST, Sighting, XmitBody,
+};
+pub use sched::{STACK_DEPTH, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody};
+pub use settings::{MAX_CPUS, Offsets, Settings, UNKNOWN_OFFSET};
+pub use signature::{FIELDS_PER_RULE, FieldMatch, MAX_RULES, Pattern, RULE_BYTES, Rule};
+pub use sock::{SockCallBody, SockEnqueueBody};
+
+/// Raised when a layout or a meaning changes; a recording carries it.
+pub const WIRE_VERSION: u16 = 1;

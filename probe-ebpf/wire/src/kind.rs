@@ -1,0 +1,98 @@
+//! The closed set of record kinds.
+
+/// What a record holds. Numbers are stable and append-only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u16)]
+pub enum EventKind {
+    /// A matching packet came in through a hooked interface: [`PacketBody`](crate::PacketBody).
+    PacketIngress = 1,
+    /// A matching packet left through a hooked interface: [`PacketBody`](crate::PacketBody).
+    PacketEgress = 2,
+    /// Data entered the receive queue of a watched socket: [`SockEnqueueBody`](crate::SockEnqueueBody).
+    SockEnqueue = 3,
+    /// A receive call on a watched socket returned: [`SockCallBody`](crate::SockCallBody).
+    SockRead = 4,
+    /// A send call on a watched socket returned: [`SockCallBody`](crate::SockCallBody).
+    SockSend = 5,
+    /// A watched thread left a CPU: [`SwitchOutBody`](crate::SwitchOutBody).
+    SwitchOut = 6,
+    /// A watched thread got a CPU: [`SwitchInBody`](crate::SwitchInBody).
+    SwitchIn = 7,
+    /// A watched thread is being woken: [`WakingBody`](crate::WakingBody).
+    Waking = 8,
+    /// A watched packet entered a queueing discipline: [`QdiscBody`](crate::QdiscBody).
+    QdiscEnqueue = 9,
+    /// A watched packet left a queueing discipline: [`QdiscBody`](crate::QdiscBody).
+    QdiscDequeue = 10,
+    /// A watched packet was handed to a driver: [`XmitBody`](crate::XmitBody).
+    Xmit = 11,
+    /// A matching packet was dropped: [`DropBody`](crate::DropBody).
+    Drop = 12,
+    /// A softirq ran for longer than the set minimum: [`SoftirqBody`](crate::SoftirqBody).
+    Softirq = 13,
+    /// A watched thread ended: [`TaskExitBody`](crate::TaskExitBody).
+    TaskExit = 14,
+    /// A watched process got a new thread or child: [`TaskForkBody`](crate::TaskForkBody).
+    TaskFork = 15,
+}
+
+impl EventKind {
+    /// Every kind, in the order of its number.
+    pub const ALL: [Self; 15] = [
+        Self::PacketIngress,
+        Self::PacketEgress,
+        Self::SockEnqueue,
+        Self::SockRead,
+        Self::SockSend,
+        Self::SwitchOut,
+        Self::SwitchIn,
+        Self::Waking,
+        Self::QdiscEnqueue,
+        Self::QdiscDequeue,
+        Self::Xmit,
+        Self::Drop,
+        Self::Softirq,
+        Self::TaskExit,
+        Self::TaskFork,
+    ];
+
+    /// One more than the highest number: the length of an array indexed by kind.
+    pub const SLOTS: usize = Self::ALL.len() + 1;
+
+    /// The public name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PacketIngress => "packet_ingress",
+            Self::PacketEgress => "packet_egress",
+            Self::SockEnqueue => "sock_enqueue",
+            Self::SockRead => "sock_read",
+            Self::SockSend => "sock_send",
+            Self::SwitchOut => "switch_out",
+            Self::SwitchIn => "switch_in",
+            Self::Waking => "waking",
+            Self::QdiscEnqueue => "qdisc_enqueue",
+            Self::QdiscDequeue => "qdisc_dequeue",
+            Self::Xmit => "xmit",
+            Self::Drop => "drop",
+            Self::Softirq => "softirq",
+            Self::TaskExit => "task_exit",
+            Self::TaskFork => "task_fork",
+        }
+    }
+}
+
+/// A kind number that this version does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownKind(pub u16);
+
+impl TryFrom<u16> for EventKind {
+    type Error = UnknownKind;
+
+    fn try_from(number: u16) -> Result<Self, UnknownKind> {
+        Self::ALL
+            .get(usize::from(number).wrapping_sub(1))
+            .copied()
+            .ok_or(UnknownKind(number))
+    }
+}

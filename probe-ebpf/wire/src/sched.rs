@@ -1,0 +1,102 @@
+//! Threads: switches, wake-ups, births and deaths.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Kernel frames kept of a thread that goes to sleep.
+pub const STACK_DEPTH: usize = 20;
+
+/// A watched thread (the header's) left the CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SwitchOutBody {
+    /// Its start time, nanoseconds of `CLOCK_MONOTONIC`: tells two lives of one number apart.
+    pub start_time_ns: u64,
+    /// Time this CPU has spent in softirq since attach, nanoseconds.
+    pub softirq_ns: u64,
+    /// Time this thread's CPU bandwidth groups have been throttled, all ancestors and CPUs
+    /// summed, nanoseconds (`cfs_bandwidth.throttled_time`).
+    pub throttled_ns: u64,
+    /// Periods in which they were throttled (`nr_throttled`), summed likewise.
+    pub throttled_count: u64,
+    /// `prev_state` as the kernel gives it: 0 runnable, 1 interruptible, 2 uninterruptible,
+    /// 4 stopped, 8 traced, …
+    pub state: u32,
+    /// 1 when it was preempted, 0 when it gave the CPU up.
+    pub preempted: u32,
+    /// Thread that got the CPU.
+    pub next_tid: u32,
+    /// Process of that thread.
+    pub next_tgid: u32,
+    /// Name of the thread that leaves.
+    pub comm: [u8; 16],
+    /// Name of the thread that got the CPU.
+    pub next_comm: [u8; 16],
+    /// Frames in `stack`; 0 when none was taken.
+    pub stack_len: u32,
+    /// Always 0.
+    pub reserved: u32,
+    /// Kernel return addresses, innermost first; zeros behind `stack_len`.
+    pub stack: [u64; STACK_DEPTH],
+}
+
+/// A watched thread got the CPU. The header's thread is the one that left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SwitchInBody {
+    /// Start time of the thread that got the CPU.
+    pub start_time_ns: u64,
+    /// As in [`SwitchOutBody::softirq_ns`].
+    pub softirq_ns: u64,
+    /// As in [`SwitchOutBody::throttled_ns`], of the thread that got the CPU.
+    pub throttled_ns: u64,
+    /// As in [`SwitchOutBody::throttled_count`].
+    pub throttled_count: u64,
+    /// Thread that got the CPU.
+    pub tid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// Name of the thread that got the CPU.
+    pub comm: [u8; 16],
+    /// Name of the thread that left.
+    pub prev_comm: [u8; 16],
+}
+
+/// A watched thread is being woken. The header's thread is the waker (in softirq, the thread
+/// that the softirq interrupted: see `EventHeader::softirq`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct WakingBody {
+    /// Thread woken.
+    pub tid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// CPU it last ran on.
+    pub cpu: u32,
+    /// 1 when the waker's process is watched too.
+    pub waker_watched: u32,
+    /// Name of the waker.
+    pub waker_comm: [u8; 16],
+    /// Name of the thread woken.
+    pub comm: [u8; 16],
+}
+
+/// A watched thread (the header's) ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct TaskExitBody {
+    /// Its start time.
+    pub start_time_ns: u64,
+}
+
+/// A watched process (the header's thread) made a thread or a child; the child is watched from
+/// here on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct TaskForkBody {
+    /// Start time of the child.
+    pub start_time_ns: u64,
+    /// Thread number of the child.
+    pub tid: u32,
+    /// Process of the child: the parent's for a thread.
+    pub tgid: u32,
+}

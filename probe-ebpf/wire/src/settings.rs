@@ -1,0 +1,76 @@
+//! What the loader tells the programs before they load, as the read-only global `SETTINGS`.
+
+use crate::signature::{MAX_RULES, Rule};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// CPUs that can have a ring.
+pub const MAX_CPUS: usize = 1024;
+
+/// An offset that the running kernel's BTF does not have; the program does without.
+pub const UNKNOWN_OFFSET: u32 = u32::MAX;
+
+/// Byte offsets of kernel fields, from the running kernel's BTF, named `struct_field`;
+/// [`UNKNOWN_OFFSET`] where the kernel has no such field.
+#[derive(
+    Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+#[expect(missing_docs, reason = "the name of each field is the kernel's own")]
+pub struct Offsets {
+    pub sk_buff_head: u32,
+    pub sk_buff_data: u32,
+    pub sk_buff_len: u32,
+    pub sk_buff_dev: u32,
+    pub sk_buff_network_header: u32,
+    pub sk_buff_mac_header: u32,
+    pub sk_buff_transport_header: u32,
+    pub sk_buff_queue_mapping: u32,
+    pub sk_buff_protocol: u32,
+    pub net_device_ifindex: u32,
+    pub net_device_nd_net: u32,
+    pub net_net_cookie: u32,
+    pub sock_skc_num: u32,
+    pub sock_skc_family: u32,
+    pub sock_skc_cookie: u32,
+    pub sock_sk_protocol: u32,
+    pub sock_sk_rmem_alloc: u32,
+    pub sock_sk_rcvbuf: u32,
+    pub task_pid: u32,
+    pub task_tgid: u32,
+    pub task_comm: u32,
+    pub task_start_time: u32,
+    pub task_sched_task_group: u32,
+    pub task_group_parent: u32,
+    pub task_group_cfs_bandwidth: u32,
+    pub cfs_bandwidth_nr_throttled: u32,
+    pub cfs_bandwidth_throttled_time: u32,
+    pub qdisc_handle: u32,
+    pub qdisc_flags: u32,
+    pub qdisc_ops: u32,
+    pub qdisc_ops_id: u32,
+    pub qdisc_q_len: u32,
+    pub qdisc_qstats_backlog: u32,
+    pub qdisc_qstats_drops: u32,
+    pub qdisc_qstats_requeues: u32,
+    pub qdisc_qstats_overlimits: u32,
+    pub netdev_queue_state: u32,
+    pub reserved: u32,
+}
+
+/// Everything the programs are told.
+#[derive(
+    Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct Settings {
+    /// Signatures, the first `rule_count` are in use.
+    pub rules: [Rule; MAX_RULES],
+    /// Field offsets.
+    pub offsets: Offsets,
+    /// Shortest softirq that is worth a record, nanoseconds.
+    pub softirq_min_ns: u64,
+    /// Number of signatures.
+    pub rule_count: u32,
+    /// 1 to take kernel stacks when a watched thread goes to sleep.
+    pub stacks: u32,
+}

@@ -1,0 +1,45 @@
+//! Sockets that carry health checks.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Data entered the receive queue of a watched socket. A socket becomes watched with the first
+/// matching packet that reaches it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SockEnqueueBody {
+    /// Socket cookie: never reused while the host is up.
+    pub socket: u64,
+    /// `sk_buff` address of the matching packet that this CPU took in just before, for this
+    /// port; 0 when the data is not a matching packet.
+    pub skb: u64,
+    /// `EventHeader::seq` of that packet's ingress record on the same CPU; 0 if none.
+    pub packet_seq: u64,
+    /// Bytes of receive memory charged to the socket now (`sk_rmem_alloc`).
+    pub receive_bytes: u32,
+    /// Receive limit in bytes (`sk_rcvbuf`).
+    pub receive_limit_bytes: u32,
+    /// Local port, host order.
+    pub local_port: u32,
+    /// IP protocol number.
+    pub protocol: u32,
+}
+
+/// A receive or send call on a watched socket returned; the header's thread made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SockCallBody {
+    /// Socket cookie.
+    pub socket: u64,
+    /// cgroup v2 id of the thread, 0 if unknown.
+    pub cgroup: u64,
+    /// What the call returned: bytes, or a negated errno.
+    pub result: i32,
+    /// `MSG_*` flags of the call.
+    pub flags: u32,
+    /// Local port, host order.
+    pub local_port: u32,
+    /// IP protocol number.
+    pub protocol: u32,
+    /// Name of the thread, NUL-padded.
+    pub comm: [u8; 16],
+}
