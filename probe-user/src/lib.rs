@@ -1,1 +1,18 @@
-//! whylag's library.
+//! whylag: where did this health check's time go, and who took it?
+//!
+//! The modules stand in the order in which data flows through them:
+//!
+//! ```text
+//!  kernel             wire             collector                                      outside
+//!  hooks ──▶ [header|body] ──▶ Event ──▶ Journey ──▶ Ledger ──┬─▶ JSON, recording
+//!   emit          bytes    decode  order  correlate  attribute └─▶ Snapshot ─▶ text view
+//!    │ Loss ──────────────────────────▶ loss ledger ──────────────▶ in every output
+//! ```
+//!
+//! Everything between bytes and `Snapshot` is pure: no clock, no map, no socket, no channel. Time
+//! enters only inside events, so a replay of a recording equals the live run.
+
+pub mod attribution;
+pub mod clock;
+pub mod event;
+pub mod journey;

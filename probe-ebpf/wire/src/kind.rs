@@ -90,9 +90,6 @@ impl TryFrom<u16> for EventKind {
     type Error = UnknownKind;
 
     fn try_from(number: u16) -> Result<Self, UnknownKind> {
-        Self::ALL
-            .get(usize::from(number).wrapping_sub(1))
-            .copied()
-            .ok_or(UnknownKind(number))
+        Self::ALL.get(usize::from(number).wrapping_sub(1)).copied().ok_or(UnknownKind(number))
     }
 }

@@ -23,8 +23,8 @@ pub use irq::SoftirqBody;
 pub use kind::{EventKind, UnknownKind};
 pub use loss::LossRow;
 pub use net::{
-    DROP_UNPARSED, DropBody, FLAG_FRAGMENT, FLAG_TUNNEL, FLAG_VLAN, PacketBody, QdiscBody,
-    ROLE_EITHER, ROLE_REPLY, ROLE_REQUEST, Sighting, XmitBody,
+    DROP_UNPARSED, DropBody, FLAG_FRAGMENT, FLAG_TUNNEL, FLAG_VLAN, PacketBody, QdiscBody, ROLE_EITHER, ROLE_REPLY,
+    ROLE_REQUEST, Sighting, XmitBody,
 };
 pub use sched::{STACK_DEPTH, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody};
 pub use settings::{MAX_CPUS, Offsets, Settings, UNKNOWN_OFFSET};

@@ -22,9 +22,7 @@ pub const DROP_UNPARSED: u8 = 0;
 
 /// What the parser found in a packet that matches a signature. Addresses and ports are those of
 /// the innermost header, numbers are in host order.
-#[derive(
-    Debug, Default, Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Sighting {
     /// Source address; IPv4 as `::ffff:a.b.c.d`.

@@ -11,9 +11,7 @@ pub const UNKNOWN_OFFSET: u32 = u32::MAX;
 
 /// Byte offsets of kernel fields, from the running kernel's BTF, named `struct_field`;
 /// [`UNKNOWN_OFFSET`] where the kernel has no such field.
-#[derive(
-    Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 #[expect(missing_docs, reason = "the name of each field is the kernel's own")]
 pub struct Offsets {
@@ -58,9 +56,7 @@ pub struct Offsets {
 }
 
 /// Everything the programs are told.
-#[derive(
-    Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Settings {
     /// Signatures, the first `rule_count` are in use.

@@ -12,9 +12,7 @@ pub const FIELDS_PER_RULE: usize = 4;
 pub const RULE_BYTES: usize = 16;
 
 /// Bytes that must stand at an offset: `payload[offset + i] & mask[i] == bytes[i]`.
-#[derive(
-    Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct FieldMatch {
     /// Wanted bytes, already masked.
@@ -28,9 +26,7 @@ pub struct FieldMatch {
 }
 
 /// What one direction of a check looks like.
-#[derive(
-    Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Pattern {
     /// Comparisons that must all hold.
@@ -48,9 +44,7 @@ pub struct Pattern {
 }
 
 /// One signature.
-#[derive(
-    Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Rule {
     /// What a request looks like.
