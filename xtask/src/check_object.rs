@@ -204,7 +204,71 @@ fn out_dir_of_probe_user(line: &str) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use object::{
+        Architecture, BinaryFormat, Endianness, RelocationFlags, SymbolFlags, SymbolScope, elf,
+        write,
+    };
+
     use super::*;
+
+    const MOVE_32: [u8; 8] = [0xb4, 0, 0, 0, 0, 0, 0, 0];
+    const EXIT: [u8; 8] = [0x95, 0, 0, 0, 0, 0, 0, 0];
+    const CALL: [u8; 8] = [0x85, 0x10, 0, 0, 0xff, 0xff, 0xff, 0xff];
+
+    fn function(
+        object: &mut write::Object<'_>,
+        section: write::SectionId,
+        name: &str,
+        code: &[u8],
+    ) -> write::SymbolId {
+        let symbol = object.add_symbol(write::Symbol {
+            name: name.into(),
+            value: 0,
+            size: 0,
+            kind: SymbolKind::Text,
+            scope: SymbolScope::Linkage,
+            weak: false,
+            section: write::SymbolSection::Undefined,
+            flags: SymbolFlags::None,
+        });
+        object.add_symbol_data(symbol, section, code, 8);
+        symbol
+    }
+
+    /// An object with a program that calls `callee`, as the linker writes it.
+    fn object_that_calls(callee: &str) -> Vec<u8> {
+        let (format, order) = (BinaryFormat::Elf, Endianness::Little);
+        let mut object = write::Object::new(format, Architecture::Bpf, order);
+        let text = object.section_id(write::StandardSection::Text);
+        let loops = function(&mut object, text, callee, &EXIT);
+        let program = object.add_section(vec![], b"classifier".to_vec(), SectionKind::Text);
+        let code = [MOVE_32, CALL, EXIT].concat();
+        function(&mut object, program, "net_ingress", &code);
+        let relocation = write::Relocation {
+            offset: 8,
+            symbol: loops,
+            addend: 0,
+            flags: RelocationFlags::Elf {
+                r_type: elf::R_BPF_64_32,
+            },
+        };
+        object.add_relocation(program, relocation).unwrap();
+        let btf = object.add_section(vec![], b".BTF".to_vec(), SectionKind::Other);
+        object.append_section_data(btf, &[0], 1);
+        object.write().unwrap()
+    }
+
+    #[test]
+    fn a_program_that_calls_a_byte_loop_is_named() {
+        let found = faults(&object_that_calls("memset")).unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("net_ingress calls memset"));
+    }
+
+    #[test]
+    fn a_program_may_call_other_functions() {
+        assert_eq!(faults(&object_that_calls("parse")).unwrap(), [""; 0]);
+    }
 
     #[test]
     fn the_objects_place_is_read_from_cargos_messages() {

@@ -49,6 +49,7 @@ fn ready() -> Option<String> {
     let toolchain = Toolchain::find().ok()?;
     let rustc = compiler::inspect(&toolchain.rustc, &toolchain.library_path).ok()?;
     rustc.check_llvm().ok()?;
+    rustc.check_source(&toolchain.library_path).ok()?;
     let linker = linker::version(&toolchain.linker, &toolchain.library_path).ok()?;
     Some(format!(
         "kernel toolchain ready: rustc {} (LLVM {}), {linker}",
