@@ -1,0 +1,43 @@
+//! `cargo xtask ci`: the gate, the same on a developer's machine as elsewhere.
+
+use anyhow::Result;
+
+use crate::{check_object, setup, workspace};
+
+/// Runs every check and stops at the first that fails.
+pub(crate) fn run() -> Result<()> {
+    setup::run()?;
+    gate()
+}
+
+/// The checks themselves; the toolchain must be set up.
+pub(crate) fn gate() -> Result<()> {
+    workspace::run(
+        "format",
+        workspace::cargo().args(["fmt", "--all", "--check"]),
+    )?;
+    let messages = workspace::capture("lints", workspace::cargo().args(LINTS))?;
+    check_object::run(&check_object::path_in(&messages)?)?;
+    workspace::run(
+        "documentation",
+        workspace::cargo()
+            .args([
+                "doc",
+                "--workspace",
+                "--no-deps",
+                "--document-private-items",
+            ])
+            .env("RUSTDOCFLAGS", "-D warnings"),
+    )
+}
+
+/// Diagnostics go to the terminal, and to us where build scripts write.
+const LINTS: [&str; 7] = [
+    "clippy",
+    "--workspace",
+    "--all-targets",
+    "--message-format=json-render-diagnostics",
+    "--",
+    "-D",
+    "warnings",
+];
