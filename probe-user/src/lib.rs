@@ -12,7 +12,3 @@
 //! Everything between bytes and `Snapshot` is pure: no clock, no map, no socket, no channel. Time
 //! enters only inside events, so a replay of a recording equals the live run.
 
-pub mod attribution;
-pub mod clock;
-pub mod event;
-pub mod journey;

@@ -22,6 +22,6 @@ pub struct EventHeader {
     pub tid: u32,
     /// Softirq vector being served on this CPU when the program ran, plus 1; 0 outside softirq.
     pub softirq: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// What the program interrupted: an [`Interrupt`](crate::Interrupt). Only wake-ups tell.
+    pub interrupt: u32,
 }

@@ -34,11 +34,19 @@ pub enum EventKind {
     TaskExit = 14,
     /// A watched process got a new thread or child: [`TaskForkBody`](crate::TaskForkBody).
     TaskFork = 15,
+    /// A receive call of a watched process on a socket that carries no checks returned:
+    /// [`OtherCallBody`](crate::OtherCallBody).
+    OtherRead = 16,
+    /// A send call of a watched process on a socket that carries no checks returned:
+    /// [`OtherCallBody`](crate::OtherCallBody).
+    OtherSend = 17,
+    /// A watched packet was taken out of a tap's ring: [`BackendRxBody`](crate::BackendRxBody).
+    BackendRx = 20,
 }
 
 impl EventKind {
     /// Every kind, in the order of its number.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::PacketIngress,
         Self::PacketEgress,
         Self::SockEnqueue,
@@ -54,10 +62,24 @@ impl EventKind {
         Self::Softirq,
         Self::TaskExit,
         Self::TaskFork,
+        Self::OtherRead,
+        Self::OtherSend,
+        Self::BackendRx,
     ];
 
     /// One more than the highest number: the length of an array indexed by kind.
-    pub const SLOTS: usize = Self::ALL.len() + 1;
+    pub const SLOTS: usize = Self::ALL[Self::ALL.len() - 1] as usize + 1;
+
+    /// Number → kind; numbers have gaps.
+    const BY_NUMBER: [Option<Self>; Self::SLOTS] = {
+        let mut kinds = [None; Self::SLOTS];
+        let mut index = 0;
+        while index < Self::ALL.len() {
+            kinds[Self::ALL[index] as usize] = Some(Self::ALL[index]);
+            index += 1;
+        }
+        kinds
+    };
 
     /// The public name.
     #[must_use]
@@ -78,6 +100,9 @@ impl EventKind {
             Self::Softirq => "softirq",
             Self::TaskExit => "task_exit",
             Self::TaskFork => "task_fork",
+            Self::OtherRead => "other_read",
+            Self::OtherSend => "other_send",
+            Self::BackendRx => "backend_rx",
         }
     }
 }
@@ -90,6 +115,6 @@ impl TryFrom<u16> for EventKind {
     type Error = UnknownKind;
 
     fn try_from(number: u16) -> Result<Self, UnknownKind> {
-        Self::ALL.get(usize::from(number).wrapping_sub(1)).copied().ok_or(UnknownKind(number))
+        Self::BY_NUMBER.get(usize::from(number)).copied().flatten().ok_or(UnknownKind(number))
     }
 }

@@ -14,22 +14,24 @@ mod kind;
 mod loss;
 mod net;
 mod sched;
+mod self_test;
 mod settings;
 mod signature;
 mod sock;
 
 pub use header::EventHeader;
-pub use irq::SoftirqBody;
+pub use irq::{Interrupt, SoftirqBody};
 pub use kind::{EventKind, UnknownKind};
 pub use loss::LossRow;
 pub use net::{
-    DROP_UNPARSED, DropBody, FLAG_FRAGMENT, FLAG_TUNNEL, FLAG_VLAN, PacketBody, QdiscBody, ROLE_EITHER, ROLE_REPLY,
-    ROLE_REQUEST, Sighting, XmitBody,
+    BackendRxBody, DROP_UNPARSED, DropBody, FLAG_FRAGMENT, FLAG_TUNNEL, FLAG_VLAN, PacketBody, QdiscBody, ROLE_EITHER,
+    ROLE_REPLY, ROLE_REQUEST, Sighting, XmitBody,
 };
 pub use sched::{STACK_DEPTH, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody};
+pub use self_test::SelfTest;
 pub use settings::{MAX_CPUS, Offsets, Settings, UNKNOWN_OFFSET};
 pub use signature::{FIELDS_PER_RULE, FieldMatch, MAX_RULES, Pattern, RULE_BYTES, Rule};
-pub use sock::{SockCallBody, SockEnqueueBody};
+pub use sock::{OtherCallBody, SockCallBody, SockEnqueueBody};
 
 /// Raised when a layout or a meaning changes; a recording carries it.
-pub const WIRE_VERSION: u16 = 1;
+pub const WIRE_VERSION: u16 = 2;

@@ -118,6 +118,23 @@ pub struct XmitBody {
     pub queue: u32,
 }
 
+/// A watched packet that was handed to a tap was taken out of its ring; the header's thread, of
+/// the VMM or vhost, took it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct BackendRxBody {
+    /// Kernel address of the packet's `sk_buff`.
+    pub skb: u64,
+    /// Network namespace cookie of the tap.
+    pub netns: u64,
+    /// Address in the kernel that freed the packet; 0 where the kernel does not tell.
+    pub location: u64,
+    /// The tap.
+    pub ifindex: u32,
+    /// Always 0.
+    pub reserved: u32,
+}
+
 /// A matching packet that the kernel dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -18,10 +18,11 @@ pub struct SwitchOutBody {
     pub throttled_ns: u64,
     /// Periods in which they were throttled (`nr_throttled`), summed likewise.
     pub throttled_count: u64,
-    /// `prev_state` as the kernel gives it: 0 runnable, 1 interruptible, 2 uninterruptible,
-    /// 4 stopped, 8 traced, …
+    /// `prev_state` as the kernel gives it, bits: 0 runnable, 1 interruptible, 2 uninterruptible,
+    /// 4 stopped, 8 traced, …; modifiers such as 0x2000 (freezable) can be set besides.
     pub state: u32,
-    /// 1 when it was preempted, 0 when it gave the CPU up.
+    /// 1 when it was preempted inside the kernel. A thread that the CPU is taken from on its way
+    /// back to user mode, or that yields, leaves with `state` 0 and 0 here.
     pub preempted: u32,
     /// Thread that got the CPU.
     pub next_tid: u32,
@@ -35,7 +36,8 @@ pub struct SwitchOutBody {
     pub stack_len: u32,
     /// Always 0.
     pub reserved: u32,
-    /// Kernel return addresses, innermost first; zeros behind `stack_len`.
+    /// Kernel return addresses, innermost first; zeros behind `stack_len`. The first few, up to
+    /// `__schedule`, are the BPF program's and the tracepoint's own.
     pub stack: [u64; STACK_DEPTH],
 }
 

@@ -9,7 +9,8 @@ pub const MAX_CPUS: usize = 1024;
 /// An offset that the running kernel's BTF does not have; the program does without.
 pub const UNKNOWN_OFFSET: u32 = u32::MAX;
 
-/// Byte offsets of kernel fields, from the running kernel's BTF, named `struct_field`;
+/// Byte offsets of kernel fields, from the running kernel's BTF, named `struct_field`
+/// (`percpu`: variables of each CPU, within their section);
 /// [`UNKNOWN_OFFSET`] where the kernel has no such field.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -17,6 +18,7 @@ pub const UNKNOWN_OFFSET: u32 = u32::MAX;
 pub struct Offsets {
     pub sk_buff_head: u32,
     pub sk_buff_data: u32,
+    pub sk_buff_tail: u32,
     pub sk_buff_len: u32,
     pub sk_buff_dev: u32,
     pub sk_buff_network_header: u32,
@@ -26,8 +28,11 @@ pub struct Offsets {
     pub sk_buff_protocol: u32,
     pub net_device_ifindex: u32,
     pub net_device_nd_net: u32,
+    pub net_device_rtnl_link_ops: u32,
+    pub rtnl_link_ops_kind: u32,
     pub net_net_cookie: u32,
     pub sock_skc_num: u32,
+    pub sock_skc_dport: u32,
     pub sock_skc_family: u32,
     pub sock_skc_cookie: u32,
     pub sock_sk_protocol: u32,
@@ -37,7 +42,16 @@ pub struct Offsets {
     pub task_tgid: u32,
     pub task_comm: u32,
     pub task_start_time: u32,
+    pub task_cpu: u32,
+    pub task_state: u32,
+    pub task_signal: u32,
+    pub signal_live: u32,
     pub task_sched_task_group: u32,
+    pub task_preempt_count: u32,
+    pub task_se_cfs_rq: u32,
+    pub cfs_rq_rq: u32,
+    pub percpu_runqueues: u32,
+    pub percpu_preempt_count: u32,
     pub task_group_parent: u32,
     pub task_group_cfs_bandwidth: u32,
     pub cfs_bandwidth_nr_throttled: u32,
@@ -52,7 +66,14 @@ pub struct Offsets {
     pub qdisc_qstats_requeues: u32,
     pub qdisc_qstats_overlimits: u32,
     pub netdev_queue_state: u32,
-    pub reserved: u32,
+}
+
+impl Offsets {
+    /// Without it the programs do not tell interrupts from what they interrupted.
+    pub const fn forget_preempt_count(&mut self) {
+        self.task_preempt_count = UNKNOWN_OFFSET;
+        self.percpu_preempt_count = UNKNOWN_OFFSET;
+    }
 }
 
 /// Everything the programs are told.

@@ -43,3 +43,24 @@ pub struct SockCallBody {
     /// Name of the thread, NUL-padded.
     pub comm: [u8; 16],
 }
+
+/// A receive or send call of a watched process on another internet socket returned; the header's
+/// thread made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct OtherCallBody {
+    /// Socket cookie.
+    pub socket: u64,
+    /// What the call returned: bytes, or a negated errno.
+    pub result: i32,
+    /// `MSG_*` flags of the call.
+    pub flags: u32,
+    /// Local port, host order.
+    pub local_port: u32,
+    /// Port of the peer it is connected to, host order; 0 if it is not connected.
+    pub remote_port: u32,
+    /// IP protocol number.
+    pub protocol: u32,
+    /// Address family, `AF_INET` or `AF_INET6`.
+    pub family: u32,
+}

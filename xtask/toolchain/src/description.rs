@@ -67,11 +67,7 @@ impl Toolchain {
     /// Finds the toolchain: overrides from the environment first, then the description.
     pub fn find() -> Result<Self, Error> {
         let toolchain = match (overridden(RUSTC_OVERRIDE), overridden(LINKER_OVERRIDE)) {
-            (Some(rustc), Some(linker)) => Self {
-                rustc,
-                linker,
-                library_path: Vec::new(),
-            },
+            (Some(rustc), Some(linker)) => Self { rustc, linker, library_path: Vec::new() },
             (rustc, linker) => Self::described(&description_path()?)?.with(rustc, linker),
         };
         toolchain.present()
@@ -81,33 +77,20 @@ impl Toolchain {
     pub fn describe(&self, path: &Path) -> io::Result<()> {
         let text = toml::to_string(self).map_err(io::Error::other)?;
         let staged = path.with_extension("partial");
-        fs::write(
-            &staged,
-            format!("# Written by `cargo xtask setup`.\n{text}"),
-        )?;
+        fs::write(&staged, format!("# Written by `cargo xtask setup`.\n{text}"))?;
         fs::rename(staged, path)
     }
 
     fn described(path: &Path) -> Result<Self, Error> {
         let text = fs::read_to_string(path).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => Error::Missing,
-            _ => Error::Read {
-                path: path.to_owned(),
-                source,
-            },
+            _ => Error::Read { path: path.to_owned(), source },
         })?;
-        toml::from_str(&text).map_err(|source| Error::Damaged {
-            path: path.to_owned(),
-            source,
-        })
+        toml::from_str(&text).map_err(|source| Error::Damaged { path: path.to_owned(), source })
     }
 
     fn with(self, rustc: Option<PathBuf>, linker: Option<PathBuf>) -> Self {
-        Self {
-            rustc: rustc.unwrap_or(self.rustc),
-            linker: linker.unwrap_or(self.linker),
-            ..self
-        }
+        Self { rustc: rustc.unwrap_or(self.rustc), linker: linker.unwrap_or(self.linker), ..self }
     }
 
     fn present(self) -> Result<Self, Error> {
@@ -122,17 +105,13 @@ impl Toolchain {
 
 /// What the user put in an override variable; an empty value counts as unset.
 pub fn overridden(variable: &str) -> Option<PathBuf> {
-    env::var_os(variable)
-        .filter(|value| !value.is_empty())
-        .map(PathBuf::from)
+    env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 /// The directory that holds the toolchain, shared by all clones of one user.
 pub fn cache_dir() -> Result<PathBuf, Error> {
     // The XDG specification tells programs to ignore a relative path.
-    let xdg = env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute());
+    let xdg = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let base = match xdg {
         Some(path) => path,
         None => env::home_dir().ok_or(Error::NoCache)?.join(".cache"),
@@ -150,11 +129,7 @@ mod tests {
     use super::*;
 
     fn toolchain(dir: &Path) -> Toolchain {
-        Toolchain {
-            rustc: dir.join("rustc"),
-            linker: dir.join("bpf-linker"),
-            library_path: vec![dir.join("lib")],
-        }
+        Toolchain { rustc: dir.join("rustc"), linker: dir.join("bpf-linker"), library_path: vec![dir.join("lib")] }
     }
 
     #[test]

@@ -56,11 +56,7 @@ impl ObjectBuild<'_> {
     }
 
     fn target(&self) -> &'static str {
-        if self.big_endian {
-            "bpfeb-unknown-none"
-        } else {
-            "bpfel-unknown-none"
-        }
+        if self.big_endian { "bpfeb-unknown-none" } else { "bpfel-unknown-none" }
     }
 
     fn flags(&self, linker: &Path) -> OsString {
@@ -95,19 +91,11 @@ pub fn forget_outer_cargo(command: &mut Command) {
         }
     }
     // An empty value also overrides a wrapper in the user's cargo configuration.
-    command
-        .env("RUSTC_WRAPPER", "")
-        .env("RUSTC_WORKSPACE_WRAPPER", "");
+    command.env("RUSTC_WRAPPER", "").env("RUSTC_WORKSPACE_WRAPPER", "");
 }
 
 fn belongs_to_outer_build(name: &str) -> bool {
-    const KEPT: [&str; 5] = [
-        "CARGO_HOME",
-        "CARGO_HTTP_",
-        "CARGO_NET_",
-        "CARGO_REGISTR",
-        "CARGO_MAKEFLAGS",
-    ];
+    const KEPT: [&str; 5] = ["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTR", "CARGO_MAKEFLAGS"];
     const REMOVED: [&str; 6] = ["RUSTC", "RUSTDOC", "CLIPPY_", "DEP_", "HOST", "TARGET"];
     const REMOVED_EXACTLY: [&str; 5] = ["RUSTFLAGS", "OUT_DIR", "PROFILE", "DEBUG", "OPT_LEVEL"];
     let starts_with = |prefixes: &[&str]| prefixes.iter().any(|p| name.starts_with(p));
@@ -119,11 +107,8 @@ fn belongs_to_outer_build(name: &str) -> bool {
 /// Lets the dynamic loader of `command` search `directories` before what it already searches.
 pub fn search_libraries(command: &mut Command, directories: &[PathBuf]) {
     let inherited = env::var_os(LIBRARY_PATH).unwrap_or_default();
-    let all = directories
-        .iter()
-        .cloned()
-        .chain(env::split_paths(&inherited))
-        .filter(|path| !path.as_os_str().is_empty());
+    let all =
+        directories.iter().cloned().chain(env::split_paths(&inherited)).filter(|path| !path.as_os_str().is_empty());
     if let Ok(joined) = env::join_paths(all)
         && !joined.is_empty()
     {
