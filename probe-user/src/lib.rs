@@ -12,3 +12,10 @@
 //! Everything between bytes and `Snapshot` is pure: no clock, no map, no socket, no channel. Time
 //! enters only inside events, so a replay of a recording equals the live run.
 
+pub mod event;
+pub mod clock;
+pub mod loss;
+
+// Events to journeys, ledgers and verdicts.
+pub mod journey;
+

@@ -1,0 +1,343 @@
+//! Events: what the kernel said, decoded, and the facts that userspace adds to the stream.
+//!
+//! Bytes come in ([`decode()`]), are put into the order of their time ([`Orderer`]), events go out.
+//! Facts travel in the same stream so that a recording holds all that a conclusion rests on.
+
+mod decode;
+mod encode;
+mod order;
+
+use crate::clock::{ClockAnchor, DurNs, MonoNs};
+use probe_wire::{
+    BackendRxBody, DropBody, EventKind, Interrupt, OtherCallBody, PacketBody, QdiscBody, Rule, SockCallBody,
+    SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
+};
+use serde::{Deserialize, Serialize};
+
+pub use decode::{DecodeError, decode};
+pub use encode::{EncodeError, HEADER_LEN, MAX_RECORD_LEN, encode, fact_record, fact_records, tick_record};
+pub use order::Orderer;
+
+/// Number, in `EventHeader::kind`, of a record without body that says: every record with an
+/// earlier time has been read. Only ticks move time forward where nothing happens.
+pub const TICK_KIND: u16 = 1000;
+/// Number, in `EventHeader::kind`, of a [`Fact`] as JSON.
+pub const FACT_KIND: u16 = 1001;
+
+/// A thread: process and thread number.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TaskId {
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+}
+
+/// An interface: index in a network namespace.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct InterfaceId {
+    /// Namespace cookie.
+    pub netns: u64,
+    /// Interface index.
+    pub ifindex: u32,
+}
+
+/// One decoded record.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// When.
+    pub at: MonoNs,
+    /// Count of emit attempts on the CPU; 0 for facts and ticks.
+    pub seq: u64,
+    /// CPU; 0 for facts and ticks.
+    pub cpu: u32,
+    /// Current thread: in an interrupt, the one it interrupted.
+    pub task: TaskId,
+    /// Softirq vector being served plus 1, 0 outside softirq.
+    pub softirq: u32,
+    /// What the program interrupted; only wake-ups tell.
+    pub interrupt: Interrupt,
+    /// What.
+    pub body: Body,
+}
+
+/// What an event says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Body {
+    /// A matching packet came in through a hooked interface.
+    PacketIngress(PacketBody),
+    /// A matching packet left through a hooked interface.
+    PacketEgress(PacketBody),
+    /// Data entered a watched socket.
+    SockEnqueue(SockEnqueueBody),
+    /// A receive call on a watched socket returned.
+    SockRead(SockCallBody),
+    /// A send call on a watched socket returned.
+    SockSend(SockCallBody),
+    /// A watched thread left the CPU.
+    SwitchOut(Box<SwitchOutBody>),
+    /// A watched thread got the CPU.
+    SwitchIn(SwitchInBody),
+    /// A watched thread is being woken.
+    Waking(WakingBody),
+    /// A watched packet entered a queueing discipline.
+    QdiscEnqueue(QdiscBody),
+    /// A watched packet left a queueing discipline.
+    QdiscDequeue(QdiscBody),
+    /// A watched packet was handed to a driver.
+    Xmit(XmitBody),
+    /// A matching packet was dropped.
+    Drop(DropBody),
+    /// A long softirq ended.
+    Softirq(SoftirqBody),
+    /// A watched thread ended.
+    TaskExit(TaskExitBody),
+    /// A watched process got a thread or child.
+    TaskFork(TaskForkBody),
+    /// A receive call of a watched process on a socket without checks returned.
+    OtherRead(OtherCallBody),
+    /// A send call of a watched process on a socket without checks returned.
+    OtherSend(OtherCallBody),
+    /// A watched packet was taken out of a tap's ring.
+    BackendRx(BackendRxBody),
+    /// Something that userspace knows.
+    Fact(Box<Fact>),
+    /// Every record with an earlier time has been read.
+    Tick,
+}
+
+/// What userspace adds to the stream.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "fact", rename_all = "snake_case")]
+pub enum Fact {
+    /// How this run judges; the first record of every recording.
+    Run(RunFact),
+    /// The two clocks at one instant.
+    Clock(ClockAnchor),
+    /// Names of the hooks that are attached.
+    Hooks {
+        /// Names as in `HOOKS`.
+        active: Vec<String>,
+    },
+    /// An interface and its part in the path.
+    Interface(InterfaceFact),
+    /// Name of a kernel address that occurs in a stack or as the place of a drop.
+    Symbol {
+        /// Address.
+        address: u64,
+        /// Name without offset, as in kallsyms.
+        name: String,
+    },
+    /// Name of a drop reason of this kernel.
+    DropReason {
+        /// Number in `enum skb_drop_reason`.
+        number: u32,
+        /// Name without the `SKB_DROP_REASON_` prefix.
+        name: String,
+    },
+    /// From when on an interface is watched in both directions, and every hook is attached.
+    Live {
+        /// The interface.
+        interface: InterfaceId,
+        /// The instant.
+        since: MonoNs,
+    },
+    /// After so many checks have ended, no other is told to have ended, and none begins.
+    Limit {
+        /// How many.
+        checks: u64,
+    },
+    /// The run is about to end: from here on no check begins, but replies still end those that are
+    /// open.
+    Closing,
+    /// An interface was removed, moved away or switched off: its checks are no longer seen.
+    Gone {
+        /// The interface.
+        interface: InterfaceId,
+        /// How it went, for people.
+        reason: String,
+    },
+    /// Who holds a tap open: its VMM, and kernel workers that work for that.
+    Holders {
+        /// The tap.
+        interface: InterfaceId,
+        /// Their processes.
+        tgids: Vec<u32>,
+    },
+    /// A thread of a watched process.
+    Task(TaskFact),
+    /// The kernel programs' own counters so far, sums since attach.
+    Counters {
+        /// One row per kind and CPU that has counted anything.
+        rows: Vec<CounterRow>,
+        /// Runs that the kernel skipped (program already running on that CPU), per program.
+        skipped_runs: Vec<(String, u64)>,
+    },
+}
+
+/// How a run judges.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunFact {
+    /// Version of whylag that ran.
+    pub version: String,
+    /// `WIRE_VERSION` of the records.
+    pub wire_version: u16,
+    /// Signatures, in the order of their rules' indexes.
+    pub signatures: Vec<SignatureFact>,
+    /// When a check counts as slow.
+    pub threshold: Threshold,
+    /// An open check is lost after this long.
+    pub lost_after: DurNs,
+    /// How often an open check is reported while it is open.
+    pub open_report_every: DurNs,
+    /// Most checks in flight; the oldest is evicted beyond it.
+    pub max_open: u32,
+}
+
+/// A signature and its rules.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SignatureFact {
+    /// Name, or the text of an inline rule.
+    pub name: String,
+    /// Its rules, as indexes into the kernel's table: `first..first + count`.
+    pub first: u8,
+    /// Number of rules.
+    pub count: u8,
+    /// The rules themselves, as the wire's bytes.
+    #[serde(with = "rule_bytes")]
+    pub rules: Vec<Rule>,
+    /// Expected interval of a periodic packet, if one is expected.
+    pub interval: Option<DurNs>,
+}
+
+/// When a check counts as slow.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Threshold {
+    /// Longer than this.
+    Fixed(DurNs),
+    /// Longer than this many times the baseline's median.
+    Multiple(f64),
+}
+
+/// An interface's part in the path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InterfaceRole {
+    /// The host's way to the outside: stages `pnic_*`.
+    PhysicalNic,
+    /// Host end of a tap, or of a veth pair: stages `vnic_*`.
+    VirtualNic,
+    /// The end inside the guest or the pod: stages `guest_*`.
+    Inner,
+}
+
+/// An interface that is hooked, or was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterfaceFact {
+    /// Which.
+    pub id: InterfaceId,
+    /// Its name.
+    pub name: String,
+    /// Its part.
+    pub role: InterfaceRole,
+    /// Label in the output: the operator's, else a VM's, container's or the interface's name.
+    pub label: String,
+    /// `tap`, `veth`, `ether`, `loopback`, …
+    pub kind: String,
+    /// Transmit queues.
+    pub tx_queues: u32,
+    /// Receive queues.
+    pub rx_queues: u32,
+}
+
+/// A thread of a watched process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskFact {
+    /// Which.
+    pub id: TaskId,
+    /// Start time, nanoseconds of `CLOCK_MONOTONIC`; 0 if unknown.
+    pub start_time_ns: u64,
+    /// Name.
+    pub comm: String,
+    /// cgroup path, v2 if there is one, else the v1 cpu controller's; empty if unknown.
+    pub cgroup: String,
+    /// State letter of `/proc/PID/stat` when it was first looked at.
+    pub state: char,
+    /// Kernel function it slept in then (`wchan`), if it slept.
+    pub wchan: Option<String>,
+}
+
+/// One row of the kernel programs' own counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CounterRow {
+    /// CPU.
+    pub cpu: u32,
+    /// `EventKind` number.
+    pub kind: u16,
+    /// Attempts to emit.
+    pub emitted: u64,
+    /// Attempts that found the ring full.
+    pub lost: u64,
+    /// Records that were left in the ring because the run had to end.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub undrained: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+impl Body {
+    /// The wire kind; `None` for facts and ticks.
+    #[must_use]
+    pub const fn kind(&self) -> Option<EventKind> {
+        Some(match self {
+            Self::PacketIngress(_) => EventKind::PacketIngress,
+            Self::PacketEgress(_) => EventKind::PacketEgress,
+            Self::SockEnqueue(_) => EventKind::SockEnqueue,
+            Self::SockRead(_) => EventKind::SockRead,
+            Self::SockSend(_) => EventKind::SockSend,
+            Self::SwitchOut(_) => EventKind::SwitchOut,
+            Self::SwitchIn(_) => EventKind::SwitchIn,
+            Self::Waking(_) => EventKind::Waking,
+            Self::QdiscEnqueue(_) => EventKind::QdiscEnqueue,
+            Self::QdiscDequeue(_) => EventKind::QdiscDequeue,
+            Self::Xmit(_) => EventKind::Xmit,
+            Self::Drop(_) => EventKind::Drop,
+            Self::Softirq(_) => EventKind::Softirq,
+            Self::TaskExit(_) => EventKind::TaskExit,
+            Self::TaskFork(_) => EventKind::TaskFork,
+            Self::OtherRead(_) => EventKind::OtherRead,
+            Self::OtherSend(_) => EventKind::OtherSend,
+            Self::BackendRx(_) => EventKind::BackendRx,
+            Self::Fact(_) | Self::Tick => return None,
+        })
+    }
+}
+
+/// Rules as hexadecimal strings of their wire bytes.
+mod rule_bytes {
+    use probe_wire::Rule;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error, ser::SerializeSeq};
+    use zerocopy::{FromBytes, IntoBytes};
+
+    pub(super) fn serialize<S: Serializer>(rules: &[Rule], to: S) -> Result<S::Ok, S::Error> {
+        let mut seq = to.serialize_seq(Some(rules.len()))?;
+        for rule in rules {
+            seq.serialize_element(&hex::encode(rule.as_bytes()))?;
+        }
+        seq.end()
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Rule>, D::Error> {
+        Vec::<String>::deserialize(from)?
+            .iter()
+            .map(|text| {
+                let bytes = hex::decode(text).map_err(D::Error::custom)?;
+                Rule::read_from_bytes(&bytes).map_err(|_| D::Error::custom("a rule of another size"))
+            })
+            .collect()
+    }
+}
