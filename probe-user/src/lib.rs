@@ -18,4 +18,8 @@ pub mod loss;
 
 // Events to journeys, ledgers and verdicts.
 pub mod journey;
+pub mod attribution;
+pub mod summary;
 
+// All of it, wired together.
+pub mod pipeline;

@@ -1,0 +1,633 @@
+//! What is known beside the checks themselves: threads, softirqs, sockets and names.
+//!
+//! Every event goes in, in the order of its time; [`Attributor`](super::Attributor) asks what a
+//! thread did over a stretch of time. Memory is bounded: by age ([`Evidence::trim`]) and by
+//! count. In steady state a push allocates nothing.
+
+use super::frame::{self, Frame, Wait};
+use super::ledger::Offender;
+use super::symbol::{Fast, StackRef, Stacks, Symbols};
+use super::thread::{Blocked, Call, Data, Interval, Leave, Life, Mark, Named, SoftirqRuns, Switch, Throttled, Wake};
+use crate::clock::{DurNs, MonoNs};
+use crate::event::{Body, Event, Fact, InterfaceFact, InterfaceId, TaskFact, TaskId};
+use probe_wire::{
+    BackendRxBody, OtherCallBody, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody,
+    TaskForkBody, WakingBody,
+};
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet, VecDeque};
+
+/// Most lives of threads kept.
+const MAX_LIVES: usize = 32_768;
+/// Most records kept of one life.
+const MAX_MARKS: usize = 65_536;
+/// Most records kept of all lives, about 100 bytes each.
+const MAX_MARKS_TOTAL: usize = 524_288;
+/// Most long softirqs kept of one CPU.
+const MAX_SOFTIRQS: usize = 4_096;
+/// Most sockets kept.
+const MAX_SOCKETS: usize = 65_536;
+const TCP: u32 = 6;
+/// `/proc` rounds a thread's start time to a clock tick; a number is not reused that fast.
+const START_TOLERANCE_NS: u64 = 20_000_000;
+/// Longest time from data entering a socket to the wake-up of who waits for it: the kernel does
+/// both in one function.
+const DATA_TO_WAKE_UP: DurNs = DurNs(50_000);
+
+/// What is known of a watched socket.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Socket {
+    /// Who read from it last; zeros if nobody was seen.
+    pub(super) reader: TaskId,
+    /// More than one thread has read from it.
+    pub(super) shared: bool,
+    /// When it was used last.
+    pub(super) used: MonoNs,
+    /// Bytes of receive memory charged to it when data last came.
+    pub(super) receive_bytes: u32,
+    /// Its receive limit, bytes.
+    pub(super) receive_limit_bytes: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SoftirqRun {
+    pub(super) from: MonoNs,
+    pub(super) to: MonoNs,
+    pub(super) vector: u32,
+}
+
+#[derive(Debug, Default)]
+struct Softirqs {
+    by_cpu: HashMap<u32, VecDeque<SoftirqRun>, Fast>,
+}
+
+/// What is known of a socket of a watched process that carries no checks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OtherSocket {
+    /// The first that was seen of it is that data came: the peer asks there, and not this host.
+    pub(super) serves: bool,
+    pub(super) protocol: u32,
+    pub(super) local_port: u32,
+    /// 0 if it is not connected.
+    pub(super) remote_port: u32,
+    used: MonoNs,
+}
+
+/// Everything known beside the checks themselves.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    lives: HashMap<TaskId, Vec<Life>, Fast>,
+    life_count: usize,
+    mark_count: usize,
+    stacks: Stacks,
+    symbols: Symbols,
+    softirqs: Softirqs,
+    sockets: HashMap<u64, Socket, Fast>,
+    ports: HashMap<(u32, u32), u64, Fast>,
+    /// What last entered a socket, by CPU.
+    arrived: HashMap<u32, (MonoNs, Data), Fast>,
+    others: HashMap<u64, OtherSocket, Fast>,
+    interfaces: HashMap<InterfaceId, InterfaceFact>,
+    drop_reasons: HashMap<u32, String>,
+    taps: HashMap<InterfaceId, Tap>,
+    sees: Sees,
+    blind: Blind,
+    usage: Cell<Usage>,
+}
+
+/// What judging a check took out of the evidence.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Usage {
+    /// Records of threads that were looked at.
+    pub(super) steps: u64,
+    /// The oldest record on which something rests that has not ended.
+    pub(super) oldest: Option<MonoNs>,
+}
+
+/// Who takes packets out of a tap's ring.
+#[derive(Debug, Default)]
+pub(super) struct Tap {
+    /// The thread that took the last one; zeros if none was seen.
+    pub(super) taker: TaskId,
+    /// Processes that hold the tap.
+    pub(super) holders: Vec<u32>,
+}
+
+/// What the attached hooks can tell.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Sees {
+    /// When a packet leaves a tap's ring.
+    pub(super) rings: bool,
+    /// When watched threads run.
+    pub(super) switches: bool,
+}
+
+/// What this run cannot have seen, for want of a hook.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Blind {
+    pub(super) softirqs: bool,
+    pub(super) sockets: bool,
+    pub(super) qdiscs: bool,
+    pub(super) drops: bool,
+}
+
+impl Blind {
+    fn of(active: &[String]) -> Self {
+        let lacks = |hook: &str| !active.iter().any(|name| name == hook);
+        Self {
+            softirqs: lacks("softirq_entry") || lacks("softirq_exit"),
+            sockets: lacks("sk_data_ready"),
+            qdiscs: lacks("qdisc_enqueue") || lacks("qdisc_dequeue"),
+            drops: lacks("kfree_skb"),
+        }
+    }
+}
+
+impl Evidence {
+    /// Takes in one event. Events must come in the order of their time.
+    pub fn push(&mut self, event: &Event) {
+        match &event.body {
+            Body::SwitchOut(body) => self.switch_out(event, body),
+            Body::SwitchIn(body) => self.switch_in(event, body),
+            Body::Waking(body) => self.waking(event, body),
+            Body::TaskExit(body) => self.mark(event.task, body.start_time_ns, None, Mark::Ended(event.at)),
+            Body::TaskFork(body) => self.fork(event.at, body),
+            Body::SockRead(body) => self.read(event, body),
+            Body::SockEnqueue(body) => self.enqueue(event, body),
+            Body::OtherRead(body) => self.other(event, body, true),
+            Body::OtherSend(body) => self.other(event, body, false),
+            Body::Softirq(body) => self.softirqs.add(event.cpu, event.at, body),
+            Body::BackendRx(body) => self.taken(event, body),
+            Body::Fact(fact) => self.fact(event.at, fact),
+            Body::PacketIngress(_)
+            | Body::PacketEgress(_)
+            | Body::SockSend(_)
+            | Body::QdiscEnqueue(_)
+            | Body::QdiscDequeue(_)
+            | Body::Xmit(_)
+            | Body::Drop(_)
+            | Body::Tick => {}
+        }
+    }
+
+    /// Forgets what happened before `before`. The state that each thread had then is kept, so
+    /// `before` is the start of the oldest open check, or now when there is none.
+    pub fn trim(&mut self, before: MonoNs) {
+        let mut dropped = 0;
+        self.lives.retain(|_, lives| {
+            lives.retain_mut(|life| {
+                dropped += life.trim(before);
+                !life.over_before(before)
+            });
+            !lives.is_empty()
+        });
+        self.recount();
+        // What short softirqs took of a slice is known only beside its long ones.
+        let slices = self.lives.values().flatten().map(|life| life.on_cpu_since(before));
+        let oldest = slices.min().unwrap_or(before);
+        self.softirqs.trim(oldest);
+        self.trim_sockets();
+        if self.stacks.crowded() {
+            let used = self.stacks_in_use();
+            self.stacks.retain(&used);
+        }
+    }
+
+    fn recount(&mut self) {
+        self.life_count = self.lives.values().map(Vec::len).sum();
+        self.mark_count = self.lives.values().flatten().map(|life| life.marks.len()).sum();
+    }
+
+    fn stacks_in_use(&self) -> HashSet<StackRef> {
+        let marks = self.lives.values().flatten().flat_map(|life| &life.marks);
+        marks
+            .filter_map(|mark| match mark {
+                Mark::Out(_, leave) => Some(leave.stack),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Of too many sockets, those used longest ago go.
+    fn trim_sockets(&mut self) {
+        if self.others.len() > MAX_SOCKETS / 2 {
+            let cut = median(self.others.values().map(|socket| socket.used));
+            self.others.retain(|_, socket| socket.used > cut);
+        }
+        if self.sockets.len() <= MAX_SOCKETS / 2 {
+            return;
+        }
+        let cut = median(self.sockets.values().map(|socket| socket.used));
+        self.sockets.retain(|_, socket| socket.used > cut);
+        let sockets = &self.sockets;
+        self.ports.retain(|_, cookie| sockets.contains_key(cookie));
+    }
+
+    fn switch_out(&mut self, event: &Event, body: &SwitchOutBody) {
+        let stack = self.stacks.keep(&body.stack, body.stack_len);
+        let next = Named { task: TaskId { tgid: body.next_tgid, tid: body.next_tid }, comm: body.next_comm };
+        let throttled = Throttled { time: DurNs(body.throttled_ns), count: body.throttled_count };
+        let switch = Switch { at: event.at, cpu: event.cpu, softirq: DurNs(body.softirq_ns), throttled, other: next };
+        let leave = Leave { state: body.state, preempted: body.preempted != 0, stack };
+        self.mark(event.task, body.start_time_ns, Some(&body.comm), Mark::Out(switch, leave));
+    }
+
+    fn switch_in(&mut self, event: &Event, body: &SwitchInBody) {
+        let prev = Named { task: event.task, comm: body.prev_comm };
+        let throttled = Throttled { time: DurNs(body.throttled_ns), count: body.throttled_count };
+        let switch = Switch { at: event.at, cpu: event.cpu, softirq: DurNs(body.softirq_ns), throttled, other: prev };
+        let task = TaskId { tgid: body.tgid, tid: body.tid };
+        self.mark(task, body.start_time_ns, Some(&body.comm), Mark::In(switch));
+    }
+
+    fn waking(&mut self, event: &Event, body: &WakingBody) {
+        let waker = Named { task: event.task, comm: body.waker_comm };
+        let arrived = self.arrived.get(&event.cpu).filter(|(at, _)| event.at.since(*at) <= DATA_TO_WAKE_UP);
+        let wake = Wake {
+            at: event.at,
+            waker,
+            softirq: event.softirq,
+            interrupt: event.interrupt,
+            cpu: body.cpu,
+            data: arrived.map(|(_, data)| *data),
+        };
+        let task = TaskId { tgid: body.tgid, tid: body.tid };
+        self.mark(task, 0, Some(&body.comm), Mark::Waking(wake));
+    }
+
+    fn fork(&mut self, at: MonoNs, body: &TaskForkBody) {
+        let task = TaskId { tgid: body.tgid, tid: body.tid };
+        self.mark(task, body.start_time_ns, None, Mark::Born(at));
+    }
+
+    fn read(&mut self, event: &Event, body: &SockCallBody) {
+        let socket = self.socket(body.socket, event.at, (body.protocol, body.local_port));
+        if body.result < 0 {
+            return;
+        }
+        if let Some(socket) = socket {
+            socket.shared |= socket.reader.tid != 0 && socket.reader != event.task;
+            socket.reader = event.task;
+        }
+        let ended = body.result == 0 && body.protocol == TCP;
+        let read = Mark::Read { first: event.at, last: event.at, socket: body.socket, ended };
+        self.mark(event.task, 0, Some(&body.comm), read);
+    }
+
+    /// A call that moved no data tells nothing of who waits for whom.
+    fn other(&mut self, event: &Event, body: &OtherCallBody, received: bool) {
+        let full = self.others.len() >= MAX_SOCKETS && !self.others.contains_key(&body.socket);
+        if body.result <= 0 || full {
+            return;
+        }
+        let OtherCallBody { protocol, local_port, remote_port, .. } = *body;
+        let fresh = OtherSocket { serves: received, protocol, local_port, remote_port, used: event.at };
+        let socket = self.others.entry(body.socket).or_insert(fresh);
+        socket.used = event.at;
+        let call = Call { first: event.at, last: event.at, socket: body.socket, received };
+        self.mark(event.task, 0, None, Mark::Call(call));
+    }
+
+    fn enqueue(&mut self, event: &Event, body: &SockEnqueueBody) {
+        let data = Data { socket: body.socket, of_check: body.packet_seq != 0 };
+        self.arrived.insert(event.cpu, (event.at, data));
+        if let Some(socket) = self.socket(body.socket, event.at, (body.protocol, body.local_port)) {
+            socket.receive_bytes = body.receive_bytes;
+            socket.receive_limit_bytes = body.receive_limit_bytes;
+        }
+    }
+
+    fn taken(&mut self, event: &Event, body: &BackendRxBody) {
+        let id = InterfaceId { netns: body.netns, ifindex: body.ifindex };
+        if self.interfaces.contains_key(&id) {
+            self.taps.entry(id).or_default().taker = event.task;
+        }
+    }
+
+    fn learn_hooks(&mut self, active: &[String]) {
+        let attached = |name: &str| active.iter().any(|hook| hook.rsplit(':').next() == Some(name));
+        self.sees = Sees {
+            rings: attached("consume_skb") && attached("net_dev_start_xmit"),
+            switches: attached("sched_switch"),
+        };
+    }
+
+    fn socket(&mut self, cookie: u64, at: MonoNs, port: (u32, u32)) -> Option<&mut Socket> {
+        if self.sockets.len() >= MAX_SOCKETS && !self.sockets.contains_key(&cookie) {
+            return None;
+        }
+        self.ports.insert(port, cookie);
+        let fresh =
+            Socket { reader: TaskId::default(), shared: false, used: at, receive_bytes: 0, receive_limit_bytes: 0 };
+        let socket = self.sockets.entry(cookie).or_insert(fresh);
+        socket.used = at;
+        Some(socket)
+    }
+
+    fn fact(&mut self, at: MonoNs, fact: &Fact) {
+        match fact {
+            Fact::Symbol { address, name } => self.symbols.learn(*address, name),
+            Fact::DropReason { number, name } => {
+                self.drop_reasons.insert(*number, name.clone());
+            }
+            Fact::Interface(fact) => {
+                self.interfaces.insert(fact.id, fact.clone());
+            }
+            Fact::Task(fact) => self.task(at, fact),
+            Fact::Hooks { active } => {
+                self.learn_hooks(active);
+                self.blind = Blind::of(active);
+            }
+            Fact::Holders { interface, tgids } => self.taps.entry(*interface).or_default().holders.clone_from(tgids),
+            Fact::Run(_)
+            | Fact::Clock(_)
+            | Fact::Live { .. }
+            | Fact::Limit { .. }
+            | Fact::Closing
+            | Fact::Gone { .. }
+            | Fact::Counters { .. } => {}
+        }
+    }
+
+    fn task(&mut self, at: MonoNs, fact: &TaskFact) {
+        let asleep = matches!(fact.state, 'S' | 'D' | 'I' | 'T' | 't').then_some(fact.wchan.as_deref()).flatten();
+        let asleep_in = asleep.filter(|name| !name.is_empty() && *name != "0");
+        let asleep_in = asleep_in.map(|name| Box::new(Frame::new(name)));
+        self.mark(fact.id, fact.start_time_ns, Some(&padded(&fact.comm)), Mark::Seen { at, asleep_in });
+        if let Some(life) = self.lives.get_mut(&fact.id).and_then(|lives| lives.last_mut()) {
+            life.cgroup.clone_from(&fact.cgroup);
+        }
+    }
+
+    /// Adds to the life of `task` that started at `start_ns` (0: the one that is running).
+    fn mark(&mut self, task: TaskId, start_ns: u64, comm: Option<&[u8; 16]>, mark: Mark) {
+        let full = self.mark_count >= MAX_MARKS_TOTAL;
+        let exact = !matches!(mark, Mark::Seen { .. });
+        let Some(life) = self.life(task, start_ns, exact, mark.at()) else {
+            return;
+        };
+        if let Some(comm) = comm {
+            life.comm = *comm;
+        }
+        if life.marks.back_mut().is_some_and(|last| last.absorbs(&mark)) {
+            return;
+        }
+        let forgotten = if full || life.marks.len() >= MAX_MARKS { life.marks.pop_front() } else { None };
+        life.marks.push_back(mark);
+        self.mark_count += usize::from(forgotten.is_none());
+    }
+
+    fn life(&mut self, task: TaskId, start_ns: u64, exact: bool, at: MonoNs) -> Option<&mut Life> {
+        let full = self.life_count >= MAX_LIVES;
+        if task.tid == 0 || (full && !self.lives.contains_key(&task)) {
+            return None;
+        }
+        let lives = self.lives.entry(task).or_default();
+        let known = lives.last_mut().is_some_and(|life| life.is(start_ns, exact));
+        if !known && full {
+            return None;
+        }
+        if !known {
+            self.life_count += 1;
+            lives.push(Life::new(start_ns, exact && start_ns != 0, at));
+        }
+        lives.last_mut()
+    }
+}
+
+impl Life {
+    /// Whether a record with this start time is of this life; learns the start time if so.
+    fn is(&mut self, start_ns: u64, exact: bool) -> bool {
+        let tolerance = if exact && self.exact { 0 } else { START_TOLERANCE_NS };
+        let same = start_ns == 0 || self.start_ns == 0 || self.start_ns.abs_diff(start_ns) <= tolerance;
+        if same && start_ns != 0 && !self.exact {
+            self.start_ns = start_ns;
+            self.exact = exact;
+        }
+        same
+    }
+}
+
+impl Evidence {
+    /// What `task` did; a single unknown interval when nothing is known of it.
+    pub(super) fn intervals(&self, task: TaskId, from: MonoNs, to: MonoNs) -> Vec<Interval<'_>> {
+        let Some(life) = self.life_at(task, to) else { return Vec::new() };
+        let walked = life.intervals(from, to, &self.softirqs);
+        let Usage { steps, oldest } = self.usage.get();
+        let oldest = [oldest, walked.open_since].into_iter().flatten().min();
+        self.usage.set(Usage { steps: steps.saturating_add(walked.steps), oldest });
+        walked.intervals
+    }
+
+    /// What was used since this was asked last.
+    pub(super) fn take_usage(&self) -> Usage {
+        self.usage.take()
+    }
+
+    /// The life that a thread number stood for at `at`.
+    pub(super) fn life_at(&self, task: TaskId, at: MonoNs) -> Option<&Life> {
+        let lives = self.lives.get(&task)?;
+        lives.iter().rev().find(|life| life.since <= at).or(lives.first())
+    }
+
+    /// The kind of a wait and the kernel function that tells it.
+    pub(super) fn wait<'a>(&'a self, blocked: &Blocked<'a>) -> Option<(Wait, &'a str)> {
+        frame::classify(self.frames(blocked))
+    }
+
+    /// Why the kind of a wait is not known.
+    pub(super) fn unknown_wait(&self, blocked: &Blocked<'_>) -> String {
+        match (frame::innermost(self.frames(blocked)), blocked.stack) {
+            (Some(name), _) => format!("asleep in {name}, which names no known kind of wait"),
+            (None, StackRef::Kept(_)) => "asleep, and its kernel stack has no known names".to_owned(),
+            (None, StackRef::NotKept) => "asleep, and there was no room for its kernel stack".to_owned(),
+            (None, StackRef::NotTaken) => "asleep, and no kernel stack was taken".to_owned(),
+        }
+    }
+
+    fn frames<'a>(&'a self, blocked: &Blocked<'a>) -> impl Iterator<Item = &'a Frame> {
+        let stack = self.stacks.frames(blocked.stack).iter().filter_map(|address| self.symbols.at(*address));
+        stack.chain(blocked.asleep_in)
+    }
+
+    /// `pid 812/815 worker-2`.
+    pub(super) fn name(&self, task: TaskId, at: MonoNs) -> String {
+        let comm = self.life_at(task, at).map_or(String::new(), |life| text(&life.comm));
+        described(task, &comm)
+    }
+
+    /// A thread as an offender.
+    pub(super) fn offender(&self, task: TaskId, at: MonoNs) -> Offender {
+        let life = self.life_at(task, at);
+        let comm = life.map_or(String::new(), |life| text(&life.comm));
+        let cgroup = life.map_or(String::new(), |life| life.cgroup.clone());
+        Offender { comm, task, cgroup, device: String::new() }
+    }
+
+    /// A thread that another record names, with its cgroup where that is known.
+    pub(super) fn offender_named(&self, named: &Named, at: MonoNs) -> Offender {
+        Offender { comm: text(&named.comm), ..self.offender(named.task, at) }
+    }
+
+    /// The socket with this cookie, else the one last used at this port.
+    pub(super) fn socket_of(&self, cookie: u64, protocol: u8, port: u16) -> Option<&Socket> {
+        let by_port = || self.ports.get(&(u32::from(protocol), u32::from(port)));
+        let cookie = if cookie == 0 { by_port()? } else { &cookie };
+        self.sockets.get(cookie)
+    }
+
+    /// A socket without checks on which this host asks a peer. `None` for one where peers ask: it
+    /// also has the port of the checks, or was seen to be read before anything was sent.
+    pub(super) fn asking(&self, cookie: u64) -> Option<&OtherSocket> {
+        let socket = self.others.get(&cookie)?;
+        let at_check_port = self.ports.contains_key(&(socket.protocol, socket.local_port));
+        (!socket.serves && !at_check_port && !self.sockets.contains_key(&cookie)).then_some(socket)
+    }
+
+    /// Long softirqs of a CPU that overlap a stretch of time.
+    pub(super) fn softirqs(&self, cpu: u32, from: MonoNs, to: MonoNs) -> impl Iterator<Item = &SoftirqRun> {
+        self.softirqs.overlapping(cpu, from, to)
+    }
+
+    /// The name of an interface, or its number.
+    pub(super) fn interface(&self, id: InterfaceId) -> String {
+        self.interfaces.get(&id).map_or_else(|| format!("interface {}", id.ifindex), |fact| fact.name.clone())
+    }
+
+    /// What is known of an interface.
+    pub(super) fn interface_fact(&self, id: InterfaceId) -> Option<&InterfaceFact> {
+        self.interfaces.get(&id)
+    }
+
+    /// What the hooks of this run can tell.
+    pub(super) const fn sees(&self) -> Sees {
+        self.sees
+    }
+
+    /// Who takes packets out of a tap's ring.
+    pub(super) fn tap(&self, id: InterfaceId) -> Option<&Tap> {
+        self.taps.get(&id)
+    }
+
+    /// The threads of these processes that are known.
+    pub(super) fn threads_of(&self, tgids: &[u32]) -> Vec<TaskId> {
+        let mut threads: Vec<_> = self.lives.keys().filter(|task| tgids.contains(&task.tgid)).copied().collect();
+        threads.sort_unstable();
+        threads
+    }
+
+    /// What this run cannot have seen.
+    pub(super) const fn blind(&self) -> Blind {
+        self.blind
+    }
+
+    /// The name of a drop reason, or its number.
+    pub(super) fn drop_reason(&self, number: u32) -> String {
+        self.drop_reasons.get(&number).map_or_else(|| format!("reason {number}"), Clone::clone)
+    }
+
+    /// The name of a kernel address.
+    pub(super) fn symbol(&self, address: u64) -> Option<&str> {
+        self.symbols.at(address).map(Frame::name)
+    }
+}
+
+impl Softirqs {
+    fn add(&mut self, cpu: u32, end: MonoNs, body: &SoftirqBody) {
+        let runs = self.by_cpu.entry(cpu).or_default();
+        if runs.len() >= MAX_SOFTIRQS {
+            runs.pop_front();
+        }
+        runs.push_back(SoftirqRun { from: end.before(DurNs(body.duration_ns)), to: end, vector: body.vector });
+    }
+
+    fn trim(&mut self, before: MonoNs) {
+        for runs in self.by_cpu.values_mut() {
+            let old = runs.partition_point(|run| run.to < before);
+            runs.drain(..old);
+        }
+    }
+
+    fn overlapping(&self, cpu: u32, from: MonoNs, to: MonoNs) -> impl Iterator<Item = &SoftirqRun> {
+        let runs = self.by_cpu.get(&cpu).into_iter();
+        runs.flat_map(move |runs| runs.range(runs.partition_point(|run| run.to <= from)..))
+            .take_while(move |run| run.from < to)
+    }
+}
+
+impl SoftirqRuns for Softirqs {
+    fn within(&self, cpu: u32, from: MonoNs, to: MonoNs) -> DurNs {
+        let runs = self.overlapping(cpu, from, to);
+        runs.fold(DurNs::ZERO, |sum, run| sum.plus(run.to.min(to).since(run.from.max(from))))
+    }
+}
+
+fn median(times: impl Iterator<Item = MonoNs>) -> MonoNs {
+    let mut times: Vec<MonoNs> = times.collect();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+fn padded(comm: &str) -> [u8; 16] {
+    let mut padded = [0; 16];
+    padded.iter_mut().zip(comm.bytes()).for_each(|(to, from)| *to = from);
+    padded
+}
+
+/// A thread's name as the kernel keeps it, NUL-padded.
+pub(super) fn text(comm: &[u8; 16]) -> String {
+    let len = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
+    String::from_utf8_lossy(comm.get(..len).unwrap_or_default()).into_owned()
+}
+
+/// `pid 812/815 worker-2`.
+pub(super) fn described(task: TaskId, comm: &str) -> String {
+    let TaskId { tgid, tid } = task;
+    if comm.is_empty() { format!("pid {tgid}/{tid}") } else { format!("pid {tgid}/{tid} {comm}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Evidence, MAX_LIVES, MAX_MARKS, MAX_SOFTIRQS};
+    use crate::attribution::story::{Actor, FUTEX, SERVER, Story, at};
+
+    fn told(story: Story) -> Evidence {
+        let mut story = story;
+        story.tell();
+        story.evidence
+    }
+
+    #[test]
+    fn a_busy_thread_cannot_grow_without_bound() {
+        let mut story = Story::new();
+        for turn in 0..MAX_MARKS as u64 {
+            story.runs(turn * 2, SERVER).sleeps(turn * 2 + 1, SERVER, 1, FUTEX);
+        }
+        story.softirq_storm(MAX_SOFTIRQS as u64 + 10);
+        let evidence = told(story);
+        let life = evidence.life_at(SERVER.id(), at(0)).unwrap();
+        assert_eq!((life.marks.len(), evidence.mark_count), (MAX_MARKS, MAX_MARKS));
+        assert_eq!(evidence.softirqs.by_cpu[&0].len(), MAX_SOFTIRQS);
+    }
+
+    #[test]
+    fn many_threads_cannot_grow_it_without_bound() {
+        let mut story = Story::new();
+        for tid in 1..=u32::try_from(MAX_LIVES).unwrap() + 10 {
+            story.runs(u64::from(tid), Actor(1, tid, "many"));
+        }
+        let mut evidence = told(story);
+        assert_eq!((evidence.life_count, evidence.lives.len()), (MAX_LIVES, MAX_LIVES));
+        evidence.trim(at(1));
+        assert_eq!(evidence.life_count, MAX_LIVES, "threads that live are kept");
+    }
+
+    #[test]
+    fn reads_in_a_row_take_no_room() {
+        let mut story = Story::new();
+        (0..1_000).for_each(|us| {
+            story.reads(us, SERVER);
+        });
+        assert_eq!(told(story).mark_count, 1);
+    }
+}

@@ -1,0 +1,28 @@
+//! Attribution: who took a check's time.
+//!
+//! A [`Journey`](crate::journey::Journey) and the [`Evidence`] about threads, queues and drops
+//! come in; a [`Judged`] journey with an exact [`Ledger`] and a [`Verdict`] goes out.
+
+mod attribute;
+pub(crate) mod baseline;
+#[cfg(test)]
+mod cases;
+mod cause;
+mod evidence;
+mod frame;
+mod ledger;
+mod piece;
+#[cfg(test)]
+mod properties;
+mod rules;
+#[cfg(test)]
+pub(crate) mod story;
+mod symbol;
+mod thread;
+pub(crate) mod verdict;
+
+pub use attribute::Attributor;
+pub use cause::{CAUSES, Cause, CauseRow, Family};
+pub use evidence::Evidence;
+pub use ledger::{Entry, Episode, EpisodeCause, Judged, Ledger, Offender, Unresolved, Verdict};
+pub use rules::outside::{Lapse, Lapses};

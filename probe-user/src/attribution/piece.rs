@@ -1,0 +1,251 @@
+//! Parts of a check's time on their way into the ledger.
+//!
+//! Rules give pieces in any order, with gaps; [`fit`] makes them fill a stretch exactly, and
+//! [`ledger`] sums them up.
+
+use super::cause::Cause;
+use super::ledger::{Entry, Ledger, Offender};
+use crate::clock::{DurNs, MonoNs};
+use crate::journey::Span;
+use std::rc::Rc;
+
+/// Most pieces of one span that keep their own place; beyond it, equal ones are gathered.
+const MAX_PIECES: usize = 32;
+/// Most kinds of pieces of one span that are kept apart; of what is beyond, each cause is one.
+const MAX_KINDS: usize = 24;
+/// Why the time of many small gaps is unexplained.
+const MANY_REASONS: &str = "many short stretches, each for a reason of its own";
+/// Most facts kept of one entry.
+const MAX_FACTS: usize = 6;
+/// Why a rule left a gap.
+const NO_RULE: &str = "nothing is known of this stretch";
+
+/// Who took a piece of time, and why that is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Charge {
+    pub(super) offender: Option<Offender>,
+    /// The waits that were followed; the last is the cause.
+    pub(super) path: Vec<Cause>,
+    pub(super) evidence: Vec<String>,
+    /// What is true of this case of the cause, if that is less than all it may mean.
+    meaning: Option<(Cause, &'static str)>,
+}
+
+impl Charge {
+    pub(super) fn new(cause: Cause, offender: Option<Offender>, fact: impl Into<String>) -> Self {
+        Self { offender, path: vec![cause], evidence: vec![fact.into()], meaning: None }
+    }
+
+    /// The same, reached by following `waits`.
+    pub(super) fn after(mut self, waits: &[Cause]) -> Self {
+        self.path.splice(0..0, waits.iter().copied());
+        self
+    }
+
+    pub(super) fn with(mut self, fact: Option<String>) -> Self {
+        self.evidence.extend(fact);
+        self
+    }
+
+    /// Says what is true of this case of its cause.
+    pub(super) fn meaning(mut self, meaning: &'static str) -> Self {
+        self.meaning = self.path.last().map(|cause| (*cause, meaning));
+        self
+    }
+
+    fn same(&self, other: &Self) -> bool {
+        (&self.path, &self.offender, self.meaning) == (&other.path, &other.offender, other.meaning)
+    }
+
+    fn lacks(&self, fact: &String) -> bool {
+        self.evidence.len() < MAX_FACTS && !self.evidence.contains(fact)
+    }
+}
+
+/// Charged to a cause, or the reason why it is not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Shared, because a busy thread has thousands of pieces that are alike.
+    Charged(Rc<Charge>),
+    Unexplained(String),
+}
+
+/// A part of a check's time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) from: MonoNs,
+    pub(super) to: MonoNs,
+    pub(super) span: Span,
+    pub(super) found: Found,
+}
+
+impl Piece {
+    pub(super) fn charged(from: MonoNs, to: MonoNs, span: Span, charge: Charge) -> Self {
+        Self { from, to, span, found: Found::Charged(Rc::new(charge)) }
+    }
+
+    pub(super) fn unexplained(from: MonoNs, to: MonoNs, span: Span, reason: impl Into<String>) -> Self {
+        Self { from, to, span, found: Found::Unexplained(reason.into()) }
+    }
+
+    pub(super) const fn time(&self) -> DurNs {
+        self.to.since(self.from)
+    }
+
+    /// Adds a fact to what proves its cause.
+    pub(super) fn learn(&mut self, fact: String) {
+        if let Found::Charged(charge) = &mut self.found
+            && charge.lacks(&fact)
+        {
+            Rc::make_mut(charge).evidence.push(fact);
+        }
+    }
+
+    /// One of many: what is left of it is its cause.
+    fn without_names(mut self) -> Self {
+        self.found = match &self.found {
+            Found::Charged(charge) => {
+                let fact = "and many shorter ones, of several threads or waits".to_owned();
+                let path = charge.path.last().copied().into_iter().collect();
+                Found::Charged(Rc::new(Charge { offender: None, path, evidence: vec![fact], meaning: charge.meaning }))
+            }
+            Found::Unexplained(_) => Found::Unexplained(MANY_REASONS.to_owned()),
+        };
+        self
+    }
+
+    fn same(&self, other: &Self) -> bool {
+        self.span == other.span
+            && match (&self.found, &other.found) {
+                (Found::Charged(one), Found::Charged(two)) => Rc::ptr_eq(one, two) || one.same(two),
+                (Found::Unexplained(one), Found::Unexplained(two)) => one == two,
+                _ => false,
+            }
+    }
+
+    /// Takes another piece of the same kind in; its place is the caller's business.
+    fn absorb(&mut self, other: &Self) {
+        if let (Found::Charged(mine), Found::Charged(other)) = (&self.found, &other.found)
+            && !Rc::ptr_eq(mine, other)
+        {
+            other.evidence.iter().for_each(|fact| self.learn(fact.clone()));
+        }
+    }
+}
+
+/// Makes pieces fill `from` to `to` exactly: sorted, cut, the earlier wins, gaps unexplained.
+pub(super) fn fit(mut pieces: Vec<Piece>, from: MonoNs, to: MonoNs, span: Span) -> Vec<Piece> {
+    pieces.sort_by_key(|piece| piece.from);
+    let mut fitted: Vec<Piece> = Vec::with_capacity(pieces.len());
+    let mut cursor = from;
+    for mut piece in pieces {
+        piece.from = piece.from.max(cursor);
+        piece.to = piece.to.min(to);
+        if piece.from >= piece.to {
+            continue;
+        }
+        if cursor < piece.from {
+            fitted.push(Piece::unexplained(cursor, piece.from, span, NO_RULE));
+        }
+        cursor = piece.to;
+        join(&mut fitted, piece);
+    }
+    if cursor < to {
+        fitted.push(Piece::unexplained(cursor, to, span, NO_RULE));
+    }
+    gather(fitted, from)
+}
+
+fn join(fitted: &mut Vec<Piece>, piece: Piece) {
+    match fitted.last_mut() {
+        Some(last) if last.same(&piece) => {
+            last.to = piece.to;
+            last.absorb(&piece);
+        }
+        _ => fitted.push(piece),
+    }
+}
+
+/// Of very many pieces, equal ones become one each, largest first: the times stay exact, the
+/// places within the stretch do not. Keeps a ledger short when threads switch thousands of times.
+fn gather(pieces: Vec<Piece>, from: MonoNs) -> Vec<Piece> {
+    if pieces.len() <= MAX_PIECES {
+        return pieces;
+    }
+    let mut kinds: Vec<(DurNs, Piece)> = Vec::new();
+    for piece in longest_first(pieces) {
+        let time = piece.time();
+        let piece = if kinds.len() < MAX_KINDS || kinds.iter().any(|(_, kind)| kind.same(&piece)) {
+            piece
+        } else {
+            piece.without_names()
+        };
+        match kinds.iter_mut().find(|(_, kind)| kind.same(&piece)) {
+            Some((sum, kind)) => {
+                *sum = sum.plus(time);
+                kind.absorb(&piece);
+            }
+            None => kinds.push((time, piece)),
+        }
+    }
+    kinds.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
+    lay_out(kinds, from)
+}
+
+/// So that the facts kept are those of the longest pieces.
+fn longest_first(mut pieces: Vec<Piece>) -> Vec<Piece> {
+    pieces.sort_by_key(|piece| std::cmp::Reverse(piece.time()));
+    pieces
+}
+
+fn lay_out(kinds: Vec<(DurNs, Piece)>, from: MonoNs) -> Vec<Piece> {
+    let mut cursor = from;
+    let placed = kinds.into_iter().map(|(time, mut piece)| {
+        piece.from = cursor;
+        piece.to = cursor.after(time);
+        cursor = piece.to;
+        piece
+    });
+    placed.collect()
+}
+
+/// Sums up pieces that fill `from` to `to`.
+pub(super) fn ledger(pieces: Vec<Piece>, from: MonoNs, to: MonoNs) -> Ledger {
+    let mut entries = Vec::new();
+    let mut gaps: Vec<(DurNs, String)> = Vec::new();
+    for piece in pieces {
+        let time = piece.time();
+        match piece.found {
+            Found::Charged(charge) => {
+                entries.extend(entry(piece.from, piece.to, piece.span, Rc::unwrap_or_clone(charge)));
+            }
+            Found::Unexplained(reason) => match gaps.iter_mut().find(|(_, known)| *known == reason) {
+                Some((sum, _)) => *sum = sum.plus(time),
+                None => gaps.push((time, reason)),
+            },
+        }
+    }
+    gaps.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
+    let unexplained = gaps.iter().fold(DurNs::ZERO, |sum, (time, _)| sum.plus(*time));
+    let unexplained_reasons = gaps.into_iter().map(|(time, reason)| format!("{time}: {reason}")).collect();
+    let ledger = Ledger { from, to, entries, unexplained, unexplained_reasons };
+    debug_assert!(exact(&ledger), "{ledger:?}");
+    ledger
+}
+
+fn entry(from: MonoNs, to: MonoNs, span: Span, charge: Charge) -> Option<Entry> {
+    let Charge { offender, path, evidence, meaning } = charge;
+    let cause = *path.last()?;
+    let said = meaning.filter(|(of, _)| *of == cause).map(|(_, meaning)| meaning);
+    let meaning = said.unwrap_or(cause.row().must_be_true);
+    Some(Entry { cause, from, to, span, offender, path, evidence, meaning })
+}
+
+/// Whether the parts of a ledger are in order, apart, and sum to the whole.
+pub(super) fn exact(ledger: &Ledger) -> bool {
+    let apart = ledger.entries.windows(2).all(|pair| matches!(pair, [one, two] if one.to <= two.from));
+    let inside =
+        ledger.entries.iter().all(|entry| ledger.from <= entry.from && entry.from < entry.to && entry.to <= ledger.to);
+    let sum = ledger.entries.iter().fold(ledger.unexplained, |sum, entry| sum.plus(entry.time()));
+    apart && inside && sum == ledger.to.since(ledger.from)
+}

@@ -1,0 +1,254 @@
+//! Drops: the kernel dropped the check's packet, and the wait that follows belongs to the drop.
+
+use super::{Leg, counted};
+use crate::attribution::cause::Cause;
+use crate::attribution::ledger::Offender;
+use crate::attribution::piece::{Charge, Piece};
+use crate::attribution::thread::State;
+use crate::clock::{DurNs, MonoNs};
+use crate::journey::{Custody, Loss, Outcome, PacketDrop, Perspective};
+
+/// How far back to look at what the reader of a full socket did.
+const LOOK_BACK: DurNs = DurNs::from_secs(2);
+
+/// Drop reasons by name, without the `SKB_DROP_REASON_` prefix; a trailing `*` stands for any
+/// rest. Reasons that stand here under no cause prove none by themselves.
+const REASONS: &[(Cause, &[&str])] = &[
+    (
+        Cause::AppSocketQueue,
+        &["SOCKET_RCVBUFF", "SOCKET_BACKLOG", "PROTO_MEM", "TCP_ZEROWINDOW", "*LISTEN_OVERFLOW", "UNIX_SKB_OOB_LIMIT"],
+    ),
+    (
+        Cause::NicDrop,
+        &[
+            "QDISC_*",
+            "FQ_*",
+            "CAKE_*",
+            "CODEL_*",
+            "FULL_RING",
+            "CPU_BACKLOG",
+            "XDP",
+            "TC_INGRESS",
+            "TC_EGRESS",
+            "TC_CHAIN_*",
+            "TC_RECLASSIFY_LOOP",
+            "DEV_READY",
+            "DEV_HDR",
+            "TAP_FILTER",
+            "TAP_TXFILTER",
+            "SKB_UCOPY_FAULT",
+            "SKB_GSO_SEG",
+            "RX_NO_NETDEV",
+            "RECURSION_LIMIT",
+        ],
+    ),
+    (
+        Cause::HostForwarding,
+        &[
+            "NETFILTER_*",
+            "NEIGH_*",
+            "IP_*",
+            "IPV6*",
+            "OTHERHOST",
+            "BPF_CGROUP_EGRESS",
+            "PKT_TOO_BIG",
+            "PKT_TOO_SMALL",
+            "DUP_FRAG",
+            "FRAG_*",
+            "UNICAST_IN_L2_MULTICAST",
+            "MAC_INVALID_SOURCE",
+            "LOCAL_MAC",
+            "MAC_IEEE_MAC_CONTROL",
+            "ARP_PVLAN_DISABLE",
+            "VLAN_*",
+            "VXLAN_*",
+            "TUNNEL_*",
+            "BRIDGE_*",
+            "BLACKHOLE*",
+            "LWTUNNEL*",
+            "XFRM_*",
+            "TC_COOKIE_ERROR",
+            "NO_TX_TARGET",
+            "OPENVSWITCH*",
+            "OVS_*",
+        ],
+    ),
+];
+
+/// Kernel functions whose drop means a full accept queue, if the reason says nothing: they also
+/// refuse segments that are wrong.
+const ACCEPT_QUEUE: [&str; 6] = [
+    "tcp_conn_request",
+    "tcp_v4_conn_request",
+    "tcp_v6_conn_request",
+    "tcp_v4_syn_recv_sock",
+    "tcp_v6_syn_recv_sock",
+    "tcp_check_req",
+];
+
+/// Kernel functions that drop what the routing table refuses, whatever the reason says.
+const ROUTING: [&str; 8] = [
+    "ip_error",
+    "ip_forward",
+    "ip_mc_forward",
+    "ip6_forward",
+    "ip6_pkt_drop",
+    "dst_discard",
+    "dst_discard_out",
+    "ip_rt_bug",
+];
+
+/// The drop that a leg's wait belongs to: it lost the check, or the check went on only because
+/// the packet was sent again.
+pub(in crate::attribution) fn within<'a>(leg: &Leg<'a>) -> Option<&'a PacketDrop> {
+    let (journey, end) = (leg.journey, leg.end);
+    if let (Outcome::Lost(Loss::Dropped(drop)), None) = (&journey.outcome, end) {
+        return Some(drop);
+    }
+    let resent = journey.request.protocol == 6 || journey.retransmissions > 0;
+    let inside = |drop: &&PacketDrop| leg.from <= drop.at && drop.at < leg.to;
+    journey.drops.iter().filter(inside).min_by_key(|drop| drop.at).filter(|_| resent)
+}
+
+/// From `from` to the leg's end, after `drop`.
+pub(in crate::attribution) fn wait_after(leg: &Leg<'_>, drop: &PacketDrop, from: MonoNs) -> Piece {
+    match cause(leg, drop) {
+        Some(cause) => Piece::charged(from, leg.to, leg.span, charge(leg, drop, cause)),
+        None => Piece::unexplained(from, leg.to, leg.span, unproven(leg, drop)),
+    }
+}
+
+/// Why a drop proves no cause.
+pub(in crate::attribution) fn unproven(leg: &Leg<'_>, drop: &PacketDrop) -> String {
+    format!("{}, which proves no cause", what(leg, drop))
+}
+
+/// The cause that a drop proves: by its reason, its place, else by who held the packet.
+pub(in crate::attribution) fn cause(leg: &Leg<'_>, drop: &PacketDrop) -> Option<Cause> {
+    let reason = leg.evidence.drop_reason(drop.reason);
+    let place = leg.evidence.symbol(drop.location).unwrap_or_default();
+    if ACCEPT_QUEUE.contains(&place) && says_nothing(&reason) {
+        return Some(Cause::AppSocketQueue);
+    }
+    if ROUTING.contains(&place) {
+        return Some(Cause::HostForwarding);
+    }
+    by_reason(&reason).or(match leg.span.custody() {
+        Custody::Forwarding => Some(Cause::HostForwarding),
+        Custody::TransmitPath => Some(Cause::NicDrop),
+        Custody::Outside | Custody::ReceivePath | Custody::Vm | Custody::Socket | Custody::Thread => None,
+    })
+}
+
+/// Kernels before 5.17 have no reasons, and their numbers no names.
+fn says_nothing(reason: &str) -> bool {
+    matches!(reason, "NOT_SPECIFIED" | "NOT_DROPPED_YET") || reason.starts_with("reason ")
+}
+
+fn by_reason(reason: &str) -> Option<Cause> {
+    let fits = |pattern: &&str| match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+        (Some(end), _) => reason.ends_with(end),
+        (None, Some(start)) => reason.starts_with(start),
+        (None, None) => reason == *pattern,
+    };
+    REASONS.iter().find(|(_, patterns)| patterns.iter().any(fits)).map(|(cause, _)| *cause)
+}
+
+fn charge(leg: &Leg<'_>, drop: &PacketDrop, cause: Cause) -> Charge {
+    let (offender, fact) = match cause {
+        Cause::AppSocketQueue => full_socket(leg, drop),
+        _ => (Some(device(leg, drop)), None),
+    };
+    let offender = offender.filter(|offender| *offender != Offender::default());
+    let charge = Charge::new(cause, offender, what(leg, drop)).with(fact).with(again(leg));
+    match cause {
+        Cause::AppSocketQueue => charge.meaning("lost because an accept queue or receive buffer was full"),
+        _ => charge,
+    }
+}
+
+fn what(leg: &Leg<'_>, drop: &PacketDrop) -> String {
+    let reason = leg.evidence.drop_reason(drop.reason);
+    let place = leg.evidence.symbol(drop.location).map_or(String::new(), |name| format!(" in {name}"));
+    let packet = if drop.reply { "reply" } else { "request" };
+    format!("the kernel dropped the {packet}{place}: {reason}")
+}
+
+fn again(leg: &Leg<'_>) -> Option<String> {
+    let copies = leg.journey.retransmissions;
+    (copies > 0).then(|| format!("it was sent {} more", counted(u64::from(copies), "time")))
+}
+
+fn device(leg: &Leg<'_>, drop: &PacketDrop) -> Offender {
+    let known = drop.interface.ifindex != 0;
+    let device = if known { leg.evidence.interface(drop.interface) } else { String::new() };
+    Offender { device, ..Offender::default() }
+}
+
+/// Whose socket was full, and what its reader did instead of reading.
+fn full_socket(leg: &Leg<'_>, drop: &PacketDrop) -> (Option<Offender>, Option<String>) {
+    let request = &leg.journey.request;
+    let port = if drop.reply { request.source_port } else { request.destination_port };
+    let incoming = drop.reply == (leg.journey.perspective == Perspective::Sent);
+    let cookie = if incoming { leg.journey.socket } else { 0 };
+    let Some(socket) = leg.evidence.socket_of(cookie, request.protocol, port) else {
+        return (None, None);
+    };
+    let (taken, limit) = (socket.receive_bytes, socket.receive_limit_bytes);
+    let room = (limit > 0).then(|| format!("{taken} of {limit} bytes of its receive buffer were taken"));
+    let reader = Some(socket.reader).filter(|reader| reader.tid != 0);
+    let did = reader.and_then(|reader| reader_did(leg, reader, drop.at));
+    let facts: Vec<String> = [room, did].into_iter().flatten().collect();
+    let offender = reader.map(|reader| leg.evidence.offender(reader, drop.at));
+    (offender, (!facts.is_empty()).then(|| facts.join("; ")))
+}
+
+/// The state its reader was in when the packet was dropped.
+fn reader_did(leg: &Leg<'_>, reader: crate::event::TaskId, at: MonoNs) -> Option<String> {
+    let evidence = leg.evidence;
+    let back = at.before(LOOK_BACK);
+    let changed = evidence.life_at(reader, at).and_then(|life| life.last_change_before(at));
+    let intervals = evidence.intervals(reader, changed.map_or(back, |changed| changed.max(back)), at);
+    let last = intervals.last().map(|interval| (interval.to.since(interval.from), interval.state))?;
+    let name = evidence.name(reader, at);
+    Some(match last {
+        (time, State::OnCpu { .. }) => format!("its reader ({name}) had been on CPU for {time}"),
+        (time, State::Runnable(_)) => format!("its reader ({name}) had waited {time} for a CPU"),
+        (time, State::Blocked(blocked)) => match evidence.wait(&blocked) {
+            Some((_, frame)) => format!("its reader ({name}) had been asleep in {frame} for {time}"),
+            None => format!("its reader ({name}) had been asleep for {time}"),
+        },
+        (time, State::Stopped { .. }) => format!("its reader ({name}) had been stopped for {time}"),
+        (_, State::Unknown(reason)) => format!("what its reader ({name}) did is not known: {reason}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cause, by_reason};
+
+    #[test]
+    fn a_reason_proves_one_cause_or_none() {
+        let rows = [
+            ("SOCKET_RCVBUFF", Some(Cause::AppSocketQueue)),
+            ("SOCKET_BACKLOG", Some(Cause::AppSocketQueue)),
+            ("TCP_LISTEN_OVERFLOW", Some(Cause::AppSocketQueue)),
+            ("QDISC_DROP", Some(Cause::NicDrop)),
+            ("QDISC_OVERLIMIT", Some(Cause::NicDrop)),
+            ("FULL_RING", Some(Cause::NicDrop)),
+            ("CPU_BACKLOG", Some(Cause::NicDrop)),
+            ("TAP_FILTER", Some(Cause::NicDrop)),
+            ("NETFILTER_DROP", Some(Cause::HostForwarding)),
+            ("NEIGH_QUEUEFULL", Some(Cause::HostForwarding)),
+            ("IP_OUTNOROUTES", Some(Cause::HostForwarding)),
+            ("IPV6DISABLED", Some(Cause::HostForwarding)),
+            ("NOT_SPECIFIED", None),
+            ("NO_SOCKET", None),
+            ("TCP_OLD_DATA", None),
+            ("reason 40", None),
+        ];
+        for (name, cause) in rows {
+            assert_eq!(by_reason(name), cause, "{name}");
+        }
+    }
+}

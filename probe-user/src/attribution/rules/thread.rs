@@ -1,0 +1,381 @@
+//! `app.on_cpu`, `app.runqueue`, `app.quota_throttle` and `host.cpu_gap`: what the thread that
+//! held a check did.
+//!
+//! A wait is handed to the rules for waits, which come back here for the waker's own timeline.
+
+use super::receive::vector;
+use super::{counted, wait};
+use crate::attribution::cause::Cause;
+use crate::attribution::evidence::{Evidence, described, text};
+use crate::attribution::ledger::Offender;
+use crate::attribution::piece::{Charge, Found, Piece};
+use crate::attribution::symbol::StackRef;
+use crate::attribution::thread::{Interval, Ready, Runnable, State, spread};
+use crate::clock::{DurNs, MonoNs};
+use crate::event::TaskId;
+use crate::journey::Span;
+use std::collections::HashMap;
+
+/// Most waits followed from the check's own thread.
+pub(super) const MAX_HOPS: usize = 8;
+const NOTHING_KNOWN: &str = "no records of the thread that held it";
+
+/// Intervals from which on those that are alike are charged alike.
+const MANY: usize = 256;
+
+/// What a thread is to a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::attribution) enum Role {
+    /// It should read the check, whose data is ready.
+    Reader,
+    /// It has read the check and owes the reply.
+    Server,
+    /// Another thread waits for it.
+    Peer,
+}
+
+/// A thread, and how the check's time came to depend on it.
+#[derive(Debug, Clone)]
+pub(in crate::attribution) struct Seat {
+    pub(super) task: TaskId,
+    pub(super) role: Role,
+    pub(super) span: Span,
+    /// Waits followed so far, outermost first.
+    pub(super) waits: Vec<Cause>,
+    /// The threads that waited, outermost first.
+    pub(super) waiters: Vec<TaskId>,
+    /// The stack it slept in before the check came: where it waits for work.
+    pub(super) home: Option<StackRef>,
+    /// Several threads read the check's socket, so a wake-up may have been another's work.
+    pub(super) shared: bool,
+    /// A packet that came in ended its last wait, so an answer from elsewhere may have.
+    pub(super) answered: bool,
+    /// The socket the check came by.
+    pub(super) own: Own,
+}
+
+/// The socket by which a check came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Own {
+    /// 0 if unknown.
+    pub(super) socket: u64,
+    /// What belongs to the check may come in many parts.
+    pub(super) stream: bool,
+}
+
+impl Seat {
+    pub(in crate::attribution) const fn new(task: TaskId, role: Role, span: Span) -> Self {
+        Self {
+            task,
+            role,
+            span,
+            waits: Vec::new(),
+            waiters: Vec::new(),
+            home: None,
+            shared: false,
+            answered: true,
+            own: Own { socket: 0, stream: false },
+        }
+    }
+
+    /// The same seat, with a wait for it before.
+    pub(super) fn behind(mut self, wait: Cause) -> Self {
+        self.waits.push(wait);
+        self
+    }
+
+    pub(super) fn at_home(mut self, home: Option<StackRef>) -> Self {
+        self.home = home;
+        self
+    }
+
+    pub(super) fn answered(mut self, answered: bool) -> Self {
+        self.answered = answered;
+        self
+    }
+
+    pub(super) fn of(mut self, own: Own) -> Self {
+        self.own = own;
+        self
+    }
+
+    pub(super) fn shared(mut self, shared: bool) -> Self {
+        self.shared = shared;
+        self
+    }
+
+    /// The seat of `task`, for which this one's thread waits.
+    pub(super) fn peer(&self, task: TaskId, wait: Cause) -> Self {
+        let mut waiters = self.waiters.clone();
+        waiters.push(self.task);
+        let mut waits = self.waits.clone();
+        waits.push(wait);
+        let own = Own::default();
+        Self { task, role: Role::Peer, span: self.span, waits, waiters, home: None, shared: false, answered: true, own }
+    }
+
+    /// Whether `task` already waits further out, or waits are too many to follow another.
+    pub(super) fn ends_at(&self, task: TaskId) -> bool {
+        task == self.task || self.waiters.contains(&task) || self.waiters.len() >= MAX_HOPS
+    }
+
+    /// A cause of its own, behind the waits.
+    pub(super) fn leaf(&self, cause: Cause, offender: Option<Offender>, fact: impl Into<String>) -> Charge {
+        Charge::new(cause, offender, fact).after(&self.waits)
+    }
+
+    /// The wait itself as the cause: the other side was working, or what it did is not known.
+    pub(super) fn terminal(&self, offender: Option<Offender>, fact: impl Into<String>) -> Option<Charge> {
+        let (last, before) = self.waits.split_last()?;
+        Some(Charge::new(*last, offender, fact).after(before))
+    }
+
+    /// Not charged, unless a wait for this thread is proven: then the wait is.
+    pub(super) fn unknown(&self, evidence: &Evidence, at: Interval<'_>, reason: impl Into<String>) -> Piece {
+        let reason = reason.into();
+        if self.role == Role::Peer {
+            let name = evidence.name(self.task, at.to);
+            let who = if self.waits.last() == Some(&Cause::VmBackend) { "worker of the tap" } else { "waker" };
+            let fact = format!("{who} {name}: {reason}");
+            if let Some(charge) = self.terminal(Some(evidence.offender(self.task, at.to)), fact) {
+                return Piece::charged(at.from, at.to, self.span, charge);
+            }
+        }
+        Piece::unexplained(at.from, at.to, self.span, reason)
+    }
+}
+
+/// Charges what the thread in `seat` did between `from` and `to`.
+pub(in crate::attribution) fn charge(evidence: &Evidence, seat: &Seat, from: MonoNs, to: MonoNs) -> Vec<Piece> {
+    let whole = Interval { from, to, state: State::Unknown(NOTHING_KNOWN) };
+    let intervals = evidence.intervals(seat.task, from, to);
+    if intervals.is_empty() {
+        return if from < to { vec![seat.unknown(evidence, whole, NOTHING_KNOWN)] } else { Vec::new() };
+    }
+    let work = Work::of(&intervals, to.since(from));
+    if intervals.len() > MANY {
+        return alike(evidence, seat, intervals, &work);
+    }
+    intervals.into_iter().flat_map(|interval| state(evidence, seat, interval, &work)).collect()
+}
+
+/// Charges intervals that are alike as the longest of them: a busy thread has thousands, and
+/// wording each would cost more than all the rest.
+fn alike(evidence: &Evidence, seat: &Seat, mut intervals: Vec<Interval<'_>>, work: &Work) -> Vec<Piece> {
+    intervals.sort_by_key(|interval| std::cmp::Reverse(interval.time()));
+    let mut known: HashMap<Alike, Found> = HashMap::new();
+    let mut pieces = Vec::with_capacity(intervals.len());
+    for interval in intervals {
+        let Interval { from, to, .. } = interval;
+        let alike = Alike::of(evidence, &interval);
+        if let Some(found) = alike.and_then(|alike| known.get(&alike)) {
+            pieces.push(Piece { from, to, span: seat.span, found: found.clone() });
+            continue;
+        }
+        let new = state(evidence, seat, interval, work);
+        if let (Some(alike), [piece]) = (alike, new.as_slice()) {
+            known.insert(alike, piece.found.clone());
+        }
+        pieces.extend(new);
+    }
+    pieces
+}
+
+/// What intervals have in common that are charged as a whole, and alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Alike {
+    OnCpu,
+    Queued(Ready, Option<TaskId>),
+    Asleep(StackRef, u32),
+}
+
+impl Alike {
+    fn of(evidence: &Evidence, interval: &Interval<'_>) -> Option<Self> {
+        match interval.state {
+            State::OnCpu { softirq: DurNs::ZERO, .. } => Some(Self::OnCpu),
+            State::Runnable(runnable) => {
+                let back = runnable.to?;
+                let plain = runnable.throttled().is_none_or(|grown| grown.time == DurNs::ZERO);
+                let calm = evidence.softirqs(back.cpu, interval.from, interval.to).next().is_none();
+                let instead = runnable.instead().map(|named| named.task);
+                (plain && calm).then_some(Self::Queued(runnable.ready, instead))
+            }
+            State::Blocked(blocked) => {
+                let own = evidence.wait(&blocked).is_some_and(|(wait, _)| wait.own());
+                own.then_some(Self::Asleep(blocked.stack, blocked.state))
+            }
+            State::OnCpu { .. } | State::Stopped { .. } | State::Unknown(_) => None,
+        }
+    }
+}
+
+fn state(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, work: &Work) -> Vec<Piece> {
+    match interval.state {
+        State::OnCpu { cpu, softirq } => on_cpu(evidence, seat, interval, (cpu, softirq), work),
+        State::Runnable(runnable) => queued(evidence, seat, interval, &runnable),
+        State::Blocked(blocked) => wait::blocked(evidence, seat, interval, &blocked),
+        State::Stopped { state } => vec![stopped(evidence, seat, interval, &format!("kernel state {state:#x}"))],
+        State::Unknown(reason) => vec![seat.unknown(evidence, interval, reason)],
+    }
+}
+
+/// How much of a stretch the thread was on CPU, softirqs taken out.
+struct Work {
+    on_cpu: DurNs,
+    whole: DurNs,
+}
+
+impl Work {
+    fn of(intervals: &[Interval<'_>], whole: DurNs) -> Self {
+        let on_cpu = intervals.iter().filter_map(|interval| match interval.state {
+            State::OnCpu { softirq, .. } => Some(interval.time().minus(softirq)),
+            _ => None,
+        });
+        Self { on_cpu: on_cpu.fold(DurNs::ZERO, DurNs::plus), whole }
+    }
+}
+
+fn on_cpu(
+    evidence: &Evidence,
+    seat: &Seat,
+    interval: Interval<'_>,
+    (cpu, softirq): (u32, DurNs),
+    work: &Work,
+) -> Vec<Piece> {
+    let cut = interval.to.before(softirq).max(interval.from);
+    let mut pieces = Vec::new();
+    if interval.from < cut {
+        pieces.push(Piece::charged(interval.from, cut, seat.span, working(evidence, seat, interval, work)));
+    }
+    if cut < interval.to {
+        let fact = format!("softirqs took {softirq} of the {} the thread held CPU {cpu}", interval.time());
+        let who = vectors(evidence, cpu, interval);
+        let charge = seat.leaf(Cause::HostCpuGap, Some(cpu_offender(cpu)), fact).with(who);
+        pieces.push(Piece::charged(cut, interval.to, seat.span, charge));
+    }
+    pieces
+}
+
+fn working(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, work: &Work) -> Charge {
+    let name = evidence.name(seat.task, interval.to);
+    let offender = Some(evidence.offender(seat.task, interval.to));
+    let Work { on_cpu, whole } = work;
+    let (who, what) = match (seat.role, seat.waits.last()) {
+        (Role::Reader, _) => ("reader", " while the check waited in the socket"),
+        (Role::Server, _) => ("holder of the check", ""),
+        (Role::Peer, Some(Cause::AppFutex | Cause::KernelLock)) => ("holder", " wait"),
+        (Role::Peer, Some(Cause::VmBackend)) => ("worker of the tap", " wait"),
+        (Role::Peer, _) => ("the other side", " wait"),
+    };
+    let fact = format!("{who} ({name}) was on CPU {on_cpu} of the {whole}{what}");
+    let terminal = (seat.role == Role::Peer).then(|| seat.terminal(offender.clone(), fact.clone())).flatten();
+    terminal.unwrap_or_else(|| seat.leaf(Cause::AppOnCpu, offender, fact))
+}
+
+fn cpu_offender(cpu: u32) -> Offender {
+    Offender { device: format!("softirq CPU {cpu}"), ..Offender::default() }
+}
+
+/// Which long softirqs were among it.
+fn vectors(evidence: &Evidence, cpu: u32, interval: Interval<'_>) -> Option<String> {
+    let runs = evidence.softirqs(cpu, interval.from, interval.to);
+    let longest = runs.max_by_key(|run| run.to.since(run.from))?;
+    Some(format!("the longest was {} of {}", longest.to.since(longest.from), vector(longest.vector)))
+}
+
+/// Runnable: out of quota, behind interrupt work on its CPU, or behind other threads.
+fn queued(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, runnable: &Runnable<'_>) -> Vec<Piece> {
+    let throttled = quota_part(interval, runnable);
+    if runnable.to.is_none() && runnable.out.is_none_or(|out| out.throttled.count > 0) {
+        let reason = "runnable and not on a CPU yet: whether for quota or other threads shows when it runs";
+        return vec![seat.unknown(evidence, interval, reason)];
+    }
+    let cut = interval.from.after(throttled);
+    let mut pieces = Vec::new();
+    if throttled > DurNs::ZERO {
+        let charge = quota(evidence, seat, interval, runnable);
+        pieces.push(Piece::charged(interval.from, cut, seat.span, charge));
+    }
+    pieces.extend(behind(evidence, seat, Interval { from: cut, ..interval }, runnable));
+    pieces
+}
+
+/// The throttled part of a wait for a CPU. Growth that covers most of the gap is all of it: the
+/// kernel accounts throttling only from its own next look at the group.
+fn quota_part(interval: Interval<'_>, runnable: &Runnable<'_>) -> DurNs {
+    let (Some(grown), Some(back)) = (runnable.throttled(), runnable.to) else {
+        return DurNs::ZERO;
+    };
+    let gap = back.at.since(runnable.from);
+    if grown.time.0 >= gap.0.div_ceil(2) && grown.time > DurNs::ZERO {
+        return interval.time();
+    }
+    spread(DurNs(grown.time.0.min(gap.0)), interval.time(), gap)
+}
+
+fn quota(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, runnable: &Runnable<'_>) -> Charge {
+    let grown = runnable.throttled().unwrap_or_default();
+    let thread = evidence.offender(seat.task, interval.to);
+    let name = if thread.cgroup.is_empty() { "its cgroup".to_owned() } else { thread.cgroup.clone() };
+    let fact = format!(
+        "{name} was throttled {} more (in {}) while {} was off the CPU for {}",
+        grown.time,
+        counted(grown.count, "period"),
+        evidence.name(seat.task, interval.to),
+        runnable.to.map_or(interval.to, |back| back.at).since(runnable.from)
+    );
+    let group = Offender { cgroup: thread.cgroup.clone(), ..Offender::default() };
+    let offender = if thread.cgroup.is_empty() { thread } else { group };
+    seat.leaf(Cause::AppQuotaThrottle, Some(offender), fact)
+}
+
+/// A wait for a CPU without quota: long softirqs on the CPU that it got, then other threads.
+fn behind(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, runnable: &Runnable<'_>) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut cursor = interval.from;
+    let charge = ran_instead(evidence, seat, interval, runnable);
+    for run in runnable.to.into_iter().flat_map(|back| evidence.softirqs(back.cpu, interval.from, interval.to)) {
+        let (from, to) = (run.from.max(cursor), run.to.min(interval.to));
+        let cpu = runnable.to.map_or(0, |back| back.cpu);
+        let fact = format!(
+            "a {} softirq ran {} on CPU {cpu}, for which the thread waited",
+            vector(run.vector),
+            to.since(from)
+        );
+        pieces.push(Piece::charged(cursor, from, seat.span, charge.clone()));
+        let softirq = seat.leaf(Cause::HostCpuGap, Some(cpu_offender(cpu)), fact);
+        pieces.push(Piece::charged(from, to, seat.span, softirq));
+        cursor = to;
+    }
+    pieces.push(Piece::charged(cursor, interval.to, seat.span, charge));
+    pieces.retain(|piece| piece.from < piece.to);
+    pieces
+}
+
+fn ran_instead(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, runnable: &Runnable<'_>) -> Charge {
+    let name = evidence.name(seat.task, interval.to);
+    let since = match runnable.ready {
+        Ready::Woken => "it was woken",
+        Ready::Preempted => "it was preempted",
+        Ready::Yielded => "it yielded",
+        Ready::Born => "it was created",
+    };
+    let gap = runnable.to.map_or(interval.to, |back| back.at).since(runnable.from);
+    let fact = format!("{name} waited {gap} for a CPU after {since}");
+    let instead = runnable.instead();
+    let who = match instead {
+        Some(named) => format!("{} ran instead", described(named.task, &text(&named.comm))),
+        None => "the CPU it got had been idle".to_owned(),
+    };
+    let offender = instead.map(|named| evidence.offender_named(named, interval.to));
+    seat.leaf(Cause::AppRunqueue, offender, fact).with(Some(who))
+}
+
+/// Stopped, traced or frozen.
+pub(super) fn stopped(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, proof: &str) -> Piece {
+    let name = evidence.name(seat.task, interval.to);
+    let fact = format!("{name} was stopped or frozen for {} ({proof})", interval.time());
+    let charge = seat.leaf(Cause::AppSelfWait, Some(evidence.offender(seat.task, interval.to)), fact);
+    let charge = charge.meaning("the thread is stopped or frozen");
+    Piece::charged(interval.from, interval.to, seat.span, charge)
+}

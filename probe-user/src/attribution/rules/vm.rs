@@ -1,0 +1,176 @@
+//! `vm.*` and `host.forwarding`: places that the stages alone prove.
+
+use super::thread::{Role, Seat, charge};
+use super::transmit::{NOTICEABLE, stays};
+use super::{Leg, counted};
+use crate::attribution::cause::{Cause, Family};
+use crate::attribution::ledger::Offender;
+use crate::attribution::piece::{Charge, Found, Piece};
+use crate::attribution::thread::{Interval, State};
+use crate::clock::MonoNs;
+use crate::event::TaskId;
+use crate::journey::Stage;
+use std::rc::Rc;
+
+/// Between two devices of the host.
+pub(in crate::attribution) fn forwarding(leg: &Leg<'_>) -> Vec<Piece> {
+    let Some(end) = leg.end else {
+        return vec![Piece::unexplained(leg.from, leg.to, leg.span, leg.out_of_sight())];
+    };
+    let names = (leg.evidence.interface(leg.start.interface), leg.evidence.interface(end.interface));
+    let fact = format!("{} from {} to {}", leg.time(), names.0, names.1);
+    vec![Piece::charged(leg.from, leg.to, leg.span, Charge::new(Cause::HostForwarding, None, fact))]
+}
+
+/// From the host end of a tap or veth on: first in its queueing discipline, then in the tap's ring.
+pub(in crate::attribution) fn handed_over(leg: &Leg<'_>) -> Vec<Piece> {
+    let mut pieces = stays(leg);
+    let from = pieces.iter().map(|piece| piece.to).fold(leg.from, MonoNs::max);
+    if from < leg.to || pieces.is_empty() {
+        let rest = Leg { from, ..*leg };
+        let taken = leg.end.is_some_and(|end| end.stage == Stage::BackendRx);
+        pieces.extend(if taken { backend(&rest) } else { inside(&rest) });
+    }
+    pieces
+}
+
+/// Inside a VM, or a namespace that is not looked into. Whether a packet that was handed to a tap
+/// reached the VM is known only from its being taken out of the ring, or from nobody's running
+/// who could have taken it.
+pub(in crate::attribution) fn inside(leg: &Leg<'_>) -> Vec<Piece> {
+    let to_tap = leg.start.stage == Stage::VnicTx && is_tap(leg);
+    if to_tap && leg.end.is_none() && leg.evidence.sees().rings {
+        return backend(leg);
+    }
+    let untaken = if to_tap { untaken(leg) } else { None };
+    let mut pieces = Vec::new();
+    let mut from = leg.from;
+    if let Some(Untaken { until, charge }) = untaken {
+        pieces.push(Piece::charged(leg.from, until, leg.span, charge));
+        from = until;
+    }
+    if from < leg.to || pieces.is_empty() {
+        pieces.push(opaque(leg, from));
+    }
+    pieces
+}
+
+fn opaque(leg: &Leg<'_>, from: MonoNs) -> Piece {
+    let time = leg.to.since(from);
+    let fact = match leg.end {
+        Some(end) => format!("{time} from {} to {}", leg.start.stage.name(), end.stage.name()),
+        None => format!("no answer for {time} since {}", leg.start.stage.name()),
+    };
+    let name = leg.evidence.interface(leg.start.interface);
+    let veth = leg.evidence.interface_fact(leg.start.interface).is_some_and(|fact| fact.kind == "veth");
+    let why = if veth {
+        format!("the namespace behind {name} was not looked into")
+    } else {
+        format!("the guest behind {name} is opaque from here; whylag inside it can refine this")
+    };
+    let ring = (leg.start.stage == Stage::VnicTx && !veth)
+        .then(|| format!("the wait in {name}'s ring is part of it: when it was taken out was not seen"));
+    let charge = Charge::new(Cause::VmGuestInternal, Some(device(leg)), fact).with(ring).with(Some(why));
+    Piece::charged(from, leg.to, leg.span, charge)
+}
+
+fn is_tap(leg: &Leg<'_>) -> bool {
+    let fact = leg.evidence.interface_fact(leg.start.interface);
+    fact.is_some_and(|fact| matches!(fact.kind.as_str(), "tap" | "tun"))
+}
+
+fn device(leg: &Leg<'_>) -> Offender {
+    Offender { device: leg.evidence.interface(leg.start.interface), ..Offender::default() }
+}
+
+/// A packet that nobody can have taken out of the ring yet.
+struct Untaken {
+    until: MonoNs,
+    charge: Charge,
+}
+
+/// Until a thread of those who hold the tap first ran, none of them took the packet.
+fn untaken(leg: &Leg<'_>) -> Option<Untaken> {
+    let evidence = leg.evidence;
+    let holders = &evidence.tap(leg.start.interface)?.holders;
+    if leg.time() < NOTICEABLE || !evidence.sees().switches || holders.is_empty() {
+        return None;
+    }
+    let threads = evidence.threads_of(holders);
+    let first = threads.iter().map(|thread| first_run(leg, *thread)).min()?;
+    if first.since(leg.from) < NOTICEABLE {
+        return None;
+    }
+    let main = holders.first().map(|tgid| TaskId { tgid: *tgid, tid: *tgid })?;
+    let name = evidence.interface(leg.start.interface);
+    let fact = format!(
+        "in {name}'s ring for {} or more: of the {} that could take it, none ran meanwhile",
+        first.since(leg.from),
+        counted(threads.len() as u64, "thread")
+    );
+    let charge = Charge::new(Cause::VmBackend, Some(evidence.offender(main, leg.to)), fact);
+    Some(Untaken { until: first, charge })
+}
+
+/// When a thread first ran in the leg, or may have.
+fn first_run(leg: &Leg<'_>, thread: TaskId) -> MonoNs {
+    let intervals = leg.evidence.intervals(thread, leg.from, leg.to);
+    let may_run = |interval: &&Interval<'_>| matches!(interval.state, State::OnCpu { .. } | State::Unknown(_));
+    match intervals.iter().find(may_run) {
+        Some(interval) => interval.from,
+        None if intervals.is_empty() => leg.from,
+        None => leg.to,
+    }
+}
+
+/// In the tap's ring until its worker takes it. A worker that waits for something else than its
+/// turn (storage, reclaim, a lock) is followed to that; runnable, throttled, asleep or busy it
+/// is `vm.backend`. While nobody has taken it, the worker is whoever took the packet before.
+fn backend(leg: &Leg<'_>) -> Vec<Piece> {
+    let evidence = leg.evidence;
+    let tap = evidence.tap(leg.start.interface);
+    let known = leg.end.map_or_else(|| tap.map(|tap| tap.taker), |end| Some(end.task)).filter(|task| task.tid != 0);
+    let holder = tap.and_then(|tap| tap.holders.first()).map(|tgid| TaskId { tgid: *tgid, tid: *tgid });
+    let name = evidence.interface(leg.start.interface);
+    let mut fact = match (leg.end, known) {
+        (Some(end), _) => {
+            format!("in {name}'s ring for {}, then {} took it", leg.time(), evidence.name(end.task, leg.to))
+        }
+        (None, Some(taker)) => {
+            let taker = evidence.name(taker, leg.to);
+            format!("in {name}'s ring for {}, and not taken out; {taker} took the one before", leg.time())
+        }
+        (None, None) => format!("in {name}'s ring for {}, and nobody has been seen to take any out", leg.time()),
+    };
+    let Some(worker) = known else {
+        let offender = holder.map_or_else(|| device(leg), |holder| evidence.offender(holder, leg.to));
+        return vec![Piece::charged(leg.from, leg.to, leg.span, Charge::new(Cause::VmBackend, Some(offender), fact))];
+    };
+    if evidence.life_at(worker, leg.to).is_none() {
+        fact += "; what that thread did meanwhile was not watched";
+    }
+    let seat = Seat::new(worker, Role::Peer, leg.span).behind(Cause::VmBackend);
+    let mut pieces = charge(evidence, &seat, leg.from, leg.to);
+    pieces.iter_mut().for_each(|piece| settle(piece, leg, worker, &fact));
+    pieces
+}
+
+fn settle(piece: &mut Piece, leg: &Leg<'_>, worker: TaskId, fact: &str) {
+    let offender = || leg.evidence.offender(worker, leg.to);
+    match &mut piece.found {
+        Found::Charged(charge) => {
+            let charge = Rc::make_mut(charge);
+            let cause = charge.path.last().map_or(Family::App, |cause| cause.row().family);
+            // A packet that wakes a worker is this one as well as an answer from elsewhere.
+            if matches!(cause, Family::App | Family::Vm | Family::Host | Family::Dependency) {
+                charge.path = vec![Cause::VmBackend];
+                charge.offender = Some(offender());
+            }
+            charge.evidence.insert(0, fact.to_owned());
+        }
+        Found::Unexplained(reason) => {
+            let charge = Charge::new(Cause::VmBackend, Some(offender()), fact).with(Some(std::mem::take(reason)));
+            piece.found = Found::Charged(Rc::new(charge));
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! `app.futex`, `app.blocked_io`, `app.self_wait`, `dependency.*`, `storage.*`, `memory.reclaim`
+//! and `kernel.lock`: what the thread that held a check waited for.
+
+use super::receive::vector;
+use super::thread::{Role, Seat, charge, stopped};
+use super::transmit::NOTICEABLE;
+use crate::attribution::cause::Cause;
+use crate::attribution::evidence::{Evidence, OtherSocket, described, text};
+use crate::attribution::frame::Wait;
+use crate::attribution::piece::Piece;
+use crate::attribution::symbol::StackRef;
+use crate::attribution::thread::{Blocked, By, Data, Interval, NextCall, Wake};
+use crate::clock::MonoNs;
+
+/// Port of DNS servers.
+const DNS: u32 = 53;
+const UDP: u32 = 17;
+
+/// Another of the threads may have been woken for the check, and lost it to this one.
+const SHARED: &str = "several threads read this socket, and which of them was to read it is not known";
+
+/// A request that a stream brought in parts, of which one did not come.
+const IN_PART: &str = "back in its receive call, with no more data on the check's connection: \
+                       a request that has not come whole and a server that does not answer look the same";
+
+/// More data on the check's own connection ended the wait.
+const REST_LATE: &str = "it had read a part of what the connection brought, and waited until more came: whether the \
+                         sender, the network or a drop on this host made that late is not known";
+/// The same on a socket where anyone may send.
+const ANOTHER_DATAGRAM: &str =
+    "asleep until another datagram came to the check's socket: whether the check needed it is not known";
+
+/// A wait of the thread in `seat`.
+struct Sleep<'a> {
+    evidence: &'a Evidence,
+    seat: &'a Seat,
+    at: Interval<'a>,
+    blocked: &'a Blocked<'a>,
+    /// The kernel function that tells what it waits for.
+    frame: &'a str,
+}
+
+/// Charges a wait by what it is for.
+pub(super) fn blocked(evidence: &Evidence, seat: &Seat, at: Interval<'_>, blocked: &Blocked<'_>) -> Vec<Piece> {
+    let Some((wait, frame)) = evidence.wait(blocked) else {
+        return vec![seat.unknown(evidence, at, evidence.unknown_wait(blocked))];
+    };
+    let sleep = Sleep { evidence, seat, at, blocked, frame };
+    match wait {
+        Wait::Stopped => vec![stopped(evidence, seat, at, frame)],
+        Wait::Reclaim => sleep.own(Cause::MemoryReclaim),
+        Wait::Writeback => sleep.own(Cause::StorageWriteback),
+        Wait::Journal => sleep.own(Cause::StorageJournal),
+        Wait::Block => sleep.own(Cause::StorageBlockQueue),
+        Wait::Lock => sleep.follow(Cause::KernelLock),
+        Wait::Futex => sleep.futex(),
+        Wait::Peer => sleep.follow(Cause::AppBlockedIo),
+        Wait::Connect => sleep.own(Cause::DependencyRemote),
+        Wait::SendBuffer => sleep.meant(Cause::AppSocketQueue, None, "a send queue is full"),
+        Wait::Accept | Wait::Receive => sleep.receive(),
+        Wait::Poll => sleep.poll(),
+        Wait::Sleep => sleep.meant(Cause::AppSelfWait, None, sleep.by_choice()),
+    }
+}
+
+impl<'a> Sleep<'a> {
+    /// A cause of the thread's own.
+    fn own(&self, cause: Cause) -> Vec<Piece> {
+        self.charged(cause, None)
+    }
+
+    fn charged(&self, cause: Cause, why: Option<String>) -> Vec<Piece> {
+        let Self { evidence, seat, at, .. } = self;
+        let offender = Some(evidence.offender(seat.task, at.to));
+        let charge = seat.leaf(cause, offender, self.fact()).with(why);
+        vec![Piece::charged(at.from, at.to, seat.span, charge)]
+    }
+
+    /// With what is true here of all that `cause` may mean.
+    fn meant(&self, cause: Cause, why: Option<&str>, meaning: &'static str) -> Vec<Piece> {
+        let Self { evidence, seat, at, .. } = self;
+        let offender = Some(evidence.offender(seat.task, at.to));
+        let charge = seat.leaf(cause, offender, self.fact()).with(why.map(str::to_owned)).meaning(meaning);
+        vec![Piece::charged(at.from, at.to, seat.span, charge)]
+    }
+
+    const fn by_choice(&self) -> &'static str {
+        match self.seat.role {
+            Role::Reader => "data is ready, and the thread sleeps by choice",
+            Role::Server => "the thread that holds the check sleeps by choice",
+            Role::Peer => "the thread that is waited for sleeps by choice",
+        }
+    }
+
+    fn unknown(&self, reason: impl Into<String>) -> Vec<Piece> {
+        vec![self.seat.unknown(self.evidence, self.at, reason)]
+    }
+
+    fn fact(&self) -> String {
+        let name = self.evidence.name(self.seat.task, self.at.to);
+        let kind = if self.blocked.state & 2 != 0 { "uninterruptible" } else { "interruptible" };
+        format!("{name} was asleep in {} for {} ({kind})", self.frame, self.at.time())
+    }
+
+    /// A futex: its waker held it, unless the wait ended by its own timeout.
+    fn futex(&self) -> Vec<Piece> {
+        match self.blocked.wake {
+            Some(wake) if wake.by_timer() => {
+                let meaning = "the thread waits until a timeout of its own";
+                self.meant(Cause::AppSelfWait, Some("the wait ended by its own timeout"), meaning)
+            }
+            wake if (wake.is_some() || self.blocked.over) && self.waker().is_err() => self.unproven(),
+            _ => self.follow(Cause::AppFutex),
+        }
+    }
+
+    /// Whether someone ended the wait, or it ended by itself, is not known.
+    fn unproven(&self) -> Vec<Piece> {
+        let why = self.waker().err().unwrap_or_default();
+        self.unknown(format!("asleep in {}; who or what ended it is not known: {why}", self.frame))
+    }
+
+    /// A wait that another thread ends: what that thread did meanwhile.
+    fn follow(&self, cause: Cause) -> Vec<Piece> {
+        let Self { evidence, seat, at, .. } = self;
+        match self.waker() {
+            Ok(wake) if seat.ends_at(wake.waker.task) => {
+                self.ends(cause, Some(wake), "its waker waits for this thread, or the waits are too many to follow")
+            }
+            Ok(wake) if evidence.life_at(wake.waker.task, at.to).is_none() => {
+                self.ends(cause, Some(wake), "its waker is outside the watched processes")
+            }
+            Ok(wake) => {
+                let peer = seat.peer(wake.waker.task, cause);
+                let mut pieces = charge(evidence, &peer, at.from, at.to);
+                pieces.iter_mut().for_each(|piece| piece.learn(self.fact()));
+                pieces
+            }
+            Err(why) => self.ends(cause, None, &why),
+        }
+    }
+
+    /// The thread that ended the wait, or why there is none to follow.
+    fn waker(&self) -> Result<&'a Wake, String> {
+        match self.blocked.wake {
+            None if self.blocked.over => Err("its wake-up was not seen".to_owned()),
+            None => Err("holder not known while the wait lasts".to_owned()),
+            Some(wake) => match wake.by() {
+                By::Thread => Ok(wake),
+                By::Softirq(number) => Err(format!("woken by a {} softirq", vector(number))),
+                By::Interrupt => Err("woken by an interrupt".to_owned()),
+                By::Unsure => Err(unsure(wake)),
+            },
+        }
+    }
+
+    /// The wait itself is the cause. A futex of one process cannot be held by another, so a
+    /// foreign waker is at most named as a fact: it may have sent a signal.
+    fn ends(&self, cause: Cause, wake: Option<&Wake>, why: &str) -> Vec<Piece> {
+        let Self { evidence, seat, at, .. } = self;
+        let named = wake.map(|wake| wake.waker);
+        let trusted = named.filter(|named| cause != Cause::AppFutex || named.task.tgid == seat.task.tgid);
+        let offender = trusted.map(|named| evidence.offender_named(&named, at.to));
+        let who = named.map(|named| format!("woken by {}", described(named.task, &text(&named.comm))));
+        let charge = seat.leaf(cause, offender, self.fact()).with(who).with(Some(why.to_owned()));
+        vec![Piece::charged(at.from, at.to, seat.span, charge)]
+    }
+
+    /// In a receive call, on a socket that only the thread's next call tells. Its own check's data
+    /// would have woken it at once; after reading the check it may as well wait for new work.
+    fn receive(&self) -> Vec<Piece> {
+        if let Some(reason) = self.more() {
+            return self.unknown(reason);
+        }
+        match self.seat.role {
+            Role::Reader if self.at.time() < NOTICEABLE => self.unknown("from the data's arrival to the wake-up"),
+            Role::Server if self.back_to_work() && self.may_be_in_part() => self.unknown(IN_PART),
+            Role::Server if self.back_to_work() => {
+                let meaning = "the thread read the check and went back to waiting for work without an answer";
+                self.meant(Cause::AppSelfWait, Some("it went back to waiting for work without answering"), meaning)
+            }
+            _ if self.answer().is_some() => self.dependency(),
+            Role::Reader if self.seat.shared => self.unknown(SHARED),
+            Role::Reader => self.unknown(format!("asleep in {} though the check's data had come", self.frame)),
+            Role::Server | Role::Peer => {
+                self.unknown(format!("asleep in {}, on a socket that is not known", self.frame))
+            }
+        }
+    }
+
+    /// Waiting for one of several files. While the check's data is ready, that file is not among
+    /// them; after reading the check, only the waker tells what it waited for.
+    fn poll(&self) -> Vec<Piece> {
+        if let Some(reason) = self.more() {
+            return self.unknown(reason);
+        }
+        match self.seat.role {
+            Role::Reader if self.at.time() < NOTICEABLE => self.unknown("from the data's arrival to the wake-up"),
+            Role::Reader if self.seat.shared => self.unknown(SHARED),
+            Role::Reader if self.maybe_own_socket() => {
+                self.unknown(format!("asleep in {} though the check's data had come", self.frame))
+            }
+            Role::Reader => {
+                let meaning = "data is ready, and the thread waits for something else";
+                self.meant(Cause::AppSelfWait, Some("the check's socket had data all the time"), meaning)
+            }
+            Role::Server | Role::Peer if self.seat.answered && self.by_packet() && self.answer().is_some() => {
+                self.dependency()
+            }
+            Role::Server if self.local_waker() => self.follow_work(),
+            Role::Server | Role::Peer => self.unknown(self.unknown_poll()),
+        }
+    }
+
+    /// Why the wait is nobody's, if more data on the check's own socket ended it. The rest of a
+    /// request that comes late may have been late outside; it may as well have been dropped here
+    /// and sent again, for only a packet that fits a signature is followed.
+    fn more(&self) -> Option<&'static str> {
+        let own = self.seat.own;
+        let data = self.blocked.wake.filter(|wake| wake.by_packet())?.data?;
+        let read = self.next_call()? == NextCall::Read { socket: own.socket, ended: false };
+        if self.seat.role != Role::Server || !read || data != (Data { socket: own.socket, of_check: false }) {
+            return None;
+        }
+        Some(if own.stream { REST_LATE } else { ANOTHER_DATAGRAM })
+    }
+
+    /// Whether the wait may have been for the rest of a request that came in parts. Work that came
+    /// by another socket, or as another check, was not that.
+    fn may_be_in_part(&self) -> bool {
+        let own = self.seat.own;
+        let elsewhere = matches!(self.next_call(), Some(NextCall::Read { socket, .. }) if socket != own.socket);
+        let data = self.blocked.wake.and_then(|wake| wake.data);
+        own.stream && !elsewhere && !data.is_some_and(|data| data.socket == own.socket && data.of_check)
+    }
+
+    /// Whether the check's own socket may have ended the wait late: another thread, not seen to read
+    /// there yet, was woken for the check then.
+    fn maybe_own_socket(&self) -> bool {
+        let other = matches!(self.next_call(), Some(NextCall::Other(_)));
+        match self.blocked.wake {
+            Some(_) => self.by_packet() && !other,
+            None => self.blocked.over,
+        }
+    }
+
+    fn unknown_poll(&self) -> String {
+        let why = match self.blocked.wake {
+            Some(wake) if wake.by_timer() => "; it ended by its own timeout".to_owned(),
+            Some(wake) if wake.by() == By::Unsure => format!("; {}", unsure(wake)),
+            _ => String::new(),
+        };
+        format!("asleep in {}; what it waited for is not known{why}", self.frame)
+    }
+
+    /// The socket whose data ended the wait, if the thread had asked there: its last call on it was
+    /// to send, and its first call after the wait received from it.
+    fn answer(&self) -> Option<&'a OtherSocket> {
+        let life = self.evidence.life_at(self.seat.task, self.at.to)?;
+        match self.next_call()? {
+            NextCall::Other(call) if call.received && life.asked(call.socket, self.blocked.from) => {
+                self.evidence.asking(call.socket)
+            }
+            _ => None,
+        }
+    }
+
+    /// Another service answered. A datagram socket that is not connected may ask anyone, name
+    /// servers too.
+    fn dependency(&self) -> Vec<Piece> {
+        let Some(OtherSocket { protocol, remote_port, .. }) = self.answer() else {
+            return self.unknown(format!("asleep in {}, on a socket that is not known", self.frame));
+        };
+        let fact = format!("it had asked port {remote_port}, and read the answer there");
+        match (*remote_port, *protocol) {
+            (DNS, _) => self.charged(Cause::DependencyDns, Some(fact)),
+            (0, UDP) => self.unknown(format!(
+                "asleep in {} for an answer on a socket that is not connected: whose is not known",
+                self.frame
+            )),
+            _ => self.charged(Cause::DependencyRemote, Some(fact)),
+        }
+    }
+
+    /// Woken by a thread. If this one had woken that before, the work was handed over, and the
+    /// other held the check; else it waited for a peer.
+    fn follow_work(&self) -> Vec<Piece> {
+        let Self { evidence, seat, at, .. } = self;
+        let Ok(wake) = self.waker() else {
+            return self.follow(Cause::AppBlockedIo);
+        };
+        let task = wake.waker.task;
+        let handed_over = evidence.life_at(task, at.to).is_some_and(|life| {
+            let mut wakes = life.wakes_before(at.to).take_while(|wake| wake.at >= self.work_since());
+            wakes.any(|wake| wake.by_thread() && wake.waker.task == seat.task)
+        });
+        if !handed_over || seat.ends_at(task) {
+            return self.follow(Cause::AppBlockedIo);
+        }
+        let mut waiters = seat.waiters.clone();
+        waiters.push(seat.task);
+        let worker = Seat { task, role: Role::Server, home: None, waiters, ..(*seat).clone() };
+        charge(evidence, &worker, at.from, at.to)
+    }
+
+    /// A hand-over happens in the slice before the wait.
+    fn work_since(&self) -> MonoNs {
+        self.blocked.from.before(NOTICEABLE)
+    }
+
+    fn local_waker(&self) -> bool {
+        let task = self.waker().map(|wake| wake.waker.task);
+        task.is_ok_and(|task| self.evidence.life_at(task, self.at.to).is_some())
+    }
+
+    /// Whether receive softirq ended the wait.
+    fn by_packet(&self) -> bool {
+        self.blocked.wake.is_some_and(Wake::by_packet)
+    }
+
+    /// Whether the wait ended with new work: the next call read from a socket that carries checks.
+    fn then_read(&self) -> bool {
+        matches!(self.next_call(), Some(NextCall::Read { .. }))
+    }
+
+    fn next_call(&self) -> Option<NextCall> {
+        self.evidence.life_at(self.seat.task, self.at.to)?.next_call(self.blocked.wake?)
+    }
+
+    /// Whether it sleeps where it slept before the check came, or woke up to new work.
+    fn back_to_work(&self) -> bool {
+        let home = matches!(self.blocked.stack, StackRef::Kept(_)) && self.seat.home == Some(self.blocked.stack);
+        if self.blocked.wake.is_some() { self.then_read() } else { home }
+    }
+}
+
+fn unsure(wake: &Wake) -> String {
+    let who = described(wake.waker.task, &text(&wake.waker.comm));
+    format!("{who} was on the CPU, and whether it or an interrupt ended the wait is not known")
+}

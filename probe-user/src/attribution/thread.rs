@@ -1,0 +1,751 @@
+//! One life of a thread: what is known of it, and what it did over a stretch of time.
+//!
+//! Switches, wake-ups and reads go in, in the order of their time; [`Life::intervals`] gives
+//! back intervals that fill the stretch without overlap. Where a record is missing the state is
+//! [`State::Unknown`] with the reason, never a guess.
+
+use super::frame::Frame;
+use super::symbol::StackRef;
+use crate::clock::{DurNs, MonoNs};
+use crate::event::TaskId;
+use probe_wire::Interrupt;
+use std::collections::VecDeque;
+
+/// A thread as another record names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) task: TaskId,
+    pub(super) comm: [u8; 16],
+}
+
+impl Named {
+    /// Whether it is a thread of the kernel's that mostly runs for microseconds at a time.
+    fn is_kernel_worker(&self) -> bool {
+        const WORKERS: [&[u8]; 5] = [b"kworker/", b"ksoftirqd/", b"migration/", b"rcu_", b"rcuc/"];
+        self.task.tid == self.task.tgid && WORKERS.iter().any(|name| self.comm.starts_with(name))
+    }
+}
+
+/// How much the thread's CPU bandwidth groups have been throttled since they exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Throttled {
+    pub(super) time: DurNs,
+    pub(super) count: u64,
+}
+
+/// What both ends of a slice on a CPU have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Switch {
+    pub(super) at: MonoNs,
+    pub(super) cpu: u32,
+    /// Softirq time of that CPU since attach.
+    pub(super) softirq: DurNs,
+    pub(super) throttled: Throttled,
+    /// Who left for it, or who got the CPU after it.
+    pub(super) other: Named,
+}
+
+/// How a thread gave up its CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Leave {
+    pub(super) state: u32,
+    pub(super) preempted: bool,
+    pub(super) stack: StackRef,
+}
+
+/// Who woke a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wake {
+    pub(super) at: MonoNs,
+    /// In an interrupt: the thread that it interrupted.
+    pub(super) waker: Named,
+    /// Softirq vector plus 1, 0 outside softirq.
+    pub(super) softirq: u32,
+    /// What the wake-up interrupted.
+    pub(super) interrupt: Interrupt,
+    /// CPU the woken thread last ran on.
+    pub(super) cpu: u32,
+    /// What entered a watched socket right before, on the waker's CPU.
+    pub(super) data: Option<Data>,
+}
+
+/// Data that entered a watched socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Data {
+    pub(super) socket: u64,
+    /// A packet of a check brought it.
+    pub(super) of_check: bool,
+}
+
+/// Softirq vectors.
+const TIMER: u32 = 1;
+const NET_RX: u32 = 3;
+const HRTIMER: u32 = 8;
+
+/// Who ended a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// The waker itself.
+    Thread,
+    /// A softirq of this vector, on top of the waker.
+    Softirq(u32),
+    /// A hard interrupt, on top of the waker: of all waits, a timer's.
+    Interrupt,
+    /// The waker, or an interrupt on top of it.
+    Unsure,
+}
+
+impl Wake {
+    /// Who ended the wait.
+    pub(super) const fn by(&self) -> By {
+        match (self.interrupt, self.softirq, self.waker.task.tid) {
+            (Interrupt::Hard | Interrupt::Nmi, ..) => By::Interrupt,
+            (_, 1.., _) => By::Softirq(self.softirq - 1),
+            (Interrupt::Unknown, 0, 0) => By::Interrupt,
+            (Interrupt::None, 0, 1..) => By::Thread,
+            // An idle CPU also runs what other CPUs ask of it.
+            (Interrupt::Unknown, ..) | (Interrupt::None, ..) => By::Unsure,
+        }
+    }
+
+    /// Whether a thread woke it, and not something that interrupted that thread.
+    pub(super) const fn by_thread(&self) -> bool {
+        matches!(self.by(), By::Thread)
+    }
+
+    /// Whether receive softirq woke it.
+    pub(super) const fn by_packet(&self) -> bool {
+        matches!(self.by(), By::Softirq(NET_RX))
+    }
+
+    /// Whether a timer woke it: no device ends a wait for a futex, and no lock is released there.
+    pub(super) const fn by_timer(&self) -> bool {
+        matches!(self.by(), By::Interrupt | By::Softirq(TIMER | HRTIMER))
+    }
+}
+
+/// Calls in a row on one socket that carries no checks, all alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Call {
+    pub(super) first: MonoNs,
+    pub(super) last: MonoNs,
+    pub(super) socket: u64,
+    /// Received data, not sent some.
+    pub(super) received: bool,
+}
+
+/// One thing that happened to a thread.
+#[derive(Debug, Clone)]
+pub(super) enum Mark {
+    In(Switch),
+    Out(Switch, Leave),
+    Waking(Wake),
+    /// It read from a watched socket, once or several times without anything else in between.
+    Read {
+        first: MonoNs,
+        last: MonoNs,
+        socket: u64,
+        /// It found the end of a stream, and no data.
+        ended: bool,
+    },
+    /// It sent or received on a socket without checks.
+    Call(Call),
+    /// Userspace looked at it; asleep in that kernel function, or unknown what it does.
+    Seen {
+        at: MonoNs,
+        asleep_in: Option<Box<Frame>>,
+    },
+    Born(MonoNs),
+    Ended(MonoNs),
+}
+
+impl Mark {
+    /// When it happened; a run of reads counts from its first.
+    pub(super) const fn at(&self) -> MonoNs {
+        match self {
+            Self::In(switch) | Self::Out(switch, _) => switch.at,
+            Self::Waking(wake) => wake.at,
+            Self::Read { first, .. } | Self::Call(Call { first, .. }) => *first,
+            Self::Seen { at, .. } | Self::Born(at) | Self::Ended(at) => *at,
+        }
+    }
+
+    /// Takes in a mark that only says that the same went on.
+    pub(super) fn absorbs(&mut self, next: &Self) -> bool {
+        match (self, next) {
+            (
+                Self::Read { last, socket, ended, .. },
+                Self::Read { last: now, socket: same_socket, ended: same_end, .. },
+            ) if (&*socket, &*ended) == (same_socket, same_end) => {
+                *last = *now;
+                true
+            }
+            (Self::Call(call), Self::Call(next)) if (call.socket, call.received) == (next.socket, next.received) => {
+                call.last = next.last;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// From here on the state is known without looking further back.
+    const fn settles(&self) -> bool {
+        matches!(self, Self::In(_) | Self::Born(_) | Self::Seen { .. })
+    }
+}
+
+/// Why a thread could run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Ready {
+    Woken,
+    Preempted,
+    Yielded,
+    Born,
+}
+
+/// A wait for a CPU.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Runnable<'a> {
+    pub(super) ready: Ready,
+    /// Its whole length, which may reach beyond the interval.
+    pub(super) from: MonoNs,
+    /// `None` while it lasts.
+    pub(super) to: Option<&'a Switch>,
+    /// The switch-out before it.
+    pub(super) out: Option<&'a Switch>,
+}
+
+impl Runnable<'_> {
+    /// By how much throttling grew from switch-out to switch-in, if both were seen.
+    pub(super) fn throttled(&self) -> Option<Throttled> {
+        let (out, back) = (self.out?.throttled, self.to?.throttled);
+        Some(Throttled { time: back.time.minus(out.time), count: back.count.saturating_sub(out.count) })
+    }
+
+    /// Who ran instead: the thread that left for it, else the one that took over from it. Of the
+    /// two, a worker of the kernel's that came between is not meant. Who got the CPU when a thread
+    /// fell asleep is not whom it waited for after its wake-up.
+    pub(super) fn instead(&self) -> Option<&Named> {
+        let back = self.to.map(|switch| &switch.other);
+        let took_over = matches!(self.ready, Ready::Preempted | Ready::Yielded);
+        let gone = self.out.filter(|_| took_over).map(|switch| &switch.other);
+        let known = || [back, gone].into_iter().flatten().filter(|named| named.task.tid != 0);
+        known().find(|named| !named.is_kernel_worker()).or_else(|| known().next())
+    }
+}
+
+/// A wait for something else than a CPU.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Blocked<'a> {
+    pub(super) state: u32,
+    pub(super) stack: StackRef,
+    /// Kernel function it sleeps in, where no stack but `/proc` told it.
+    pub(super) asleep_in: Option<&'a Frame>,
+    /// Its start, which may lie before the interval.
+    pub(super) from: MonoNs,
+    /// The end of the wait and who ended it, also when that lies behind the interval.
+    pub(super) wake: Option<&'a Wake>,
+    /// It ended, though the wake-up may not have been seen.
+    pub(super) over: bool,
+}
+
+/// What a thread does.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum State<'a> {
+    /// On this CPU, which spent so much of the interval in softirq.
+    OnCpu {
+        cpu: u32,
+        softirq: DurNs,
+    },
+    Runnable(Runnable<'a>),
+    Blocked(Blocked<'a>),
+    /// Stopped, traced or frozen, with the kernel's state.
+    Stopped {
+        state: u32,
+    },
+    Unknown(&'static str),
+}
+
+/// A stretch of time in one state.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Interval<'a> {
+    pub(super) from: MonoNs,
+    pub(super) to: MonoNs,
+    pub(super) state: State<'a>,
+}
+
+impl Interval<'_> {
+    pub(super) const fn time(&self) -> DurNs {
+        self.to.since(self.from)
+    }
+}
+
+/// Softirq time of a CPU over a stretch, as far as single records tell it.
+pub(super) trait SoftirqRuns {
+    /// Time of long softirqs on `cpu` between `from` and `to`.
+    fn within(&self, cpu: u32, from: MonoNs, to: MonoNs) -> DurNs;
+}
+
+/// What is known of one life of a thread.
+#[derive(Debug)]
+pub(super) struct Life {
+    /// Kernel start time, 0 if unknown.
+    pub(super) start_ns: u64,
+    /// `start_ns` is the kernel's own, not rounded to a clock tick by `/proc`.
+    pub(super) exact: bool,
+    pub(super) comm: [u8; 16],
+    pub(super) cgroup: String,
+    pub(super) marks: VecDeque<Mark>,
+    /// First record.
+    pub(super) since: MonoNs,
+}
+
+/// Longest time between a wake-up and the end of the slice in which its thread was already on
+/// the way to sleep. The kernel wakes such a thread before `sched_switch` says that it left.
+const FALLING_ASLEEP: DurNs = DurNs(50_000);
+
+impl Life {
+    pub(super) const fn new(start_ns: u64, exact: bool, since: MonoNs) -> Self {
+        Self { start_ns, exact, comm: [0; 16], cgroup: String::new(), marks: VecDeque::new(), since }
+    }
+
+    /// Forgets what is not needed to tell the state from `before` on; returns how many marks.
+    pub(super) fn trim(&mut self, before: MonoNs) -> usize {
+        let end = self.marks.partition_point(|mark| mark.at() <= before);
+        let keep_from = self.settled_before(end).unwrap_or(0);
+        self.marks.drain(..keep_from);
+        if self.marks.capacity() > 1024 && self.marks.len() < self.marks.capacity() / 4 {
+            self.marks.shrink_to(self.marks.len() * 2);
+        }
+        keep_from
+    }
+
+    /// Start of the slice in which it was on CPU at `at`; `at` when it was not.
+    pub(super) fn on_cpu_since(&self, at: MonoNs) -> MonoNs {
+        let end = self.marks.partition_point(|mark| mark.at() <= at);
+        let switch = self.marks.range(..end).rev().find(|mark| matches!(mark, Mark::In(_) | Mark::Out(..)));
+        switch.filter(|mark| matches!(mark, Mark::In(_))).map_or(at, Mark::at)
+    }
+
+    /// When its state last changed before `at`, wake-ups aside.
+    pub(super) fn last_change_before(&self, at: MonoNs) -> Option<MonoNs> {
+        let end = self.marks.partition_point(|mark| mark.at() < at);
+        let changes = |mark: &&Mark| !matches!(mark, Mark::Read { .. } | Mark::Call(_) | Mark::Waking(_));
+        self.marks.range(..end).rev().find(changes).map(Mark::at)
+    }
+
+    /// Whether it ended, and nothing of it lies behind `before`.
+    pub(super) fn over_before(&self, before: MonoNs) -> bool {
+        let ended = self.marks.iter().rev().take(3).any(|mark| matches!(mark, Mark::Ended(_)));
+        ended && self.marks.back().is_some_and(|mark| mark.at() < before)
+    }
+
+    /// What the thread did between `from` and `to`: intervals without gap or overlap.
+    pub(super) fn intervals<'a>(&'a self, from: MonoNs, to: MonoNs, softirqs: &dyn SoftirqRuns) -> Walked<'a> {
+        let begin = self.marks.partition_point(|mark| mark.at() <= from);
+        let start = self.settled_before(begin).unwrap_or(0);
+        let mut walk = Walk::new(from, to, softirqs);
+        let mut steps = 0;
+        for mark in self.marks.range(start..) {
+            walk.step(mark);
+            steps += 1;
+            if walk.cursor >= to {
+                break;
+            }
+        }
+        let open_since = Some(walk.cursor).filter(|since| *since > MonoNs(0) && *since < to);
+        Walked { intervals: walk.finish(), steps, open_since }
+    }
+
+    /// What it did first on any socket after a wake-up, before it slept again.
+    pub(super) fn next_call(&self, wake: &Wake) -> Option<NextCall> {
+        let begin = self.marks.partition_point(|mark| mark.at() <= wake.at);
+        let awake = self.marks.range(begin..).take_while(|mark| match mark {
+            Mark::Out(_, leave) => matches!(Kind::of(*leave), Kind::Ready(_)),
+            _ => true,
+        });
+        awake.into_iter().find_map(|mark| match mark {
+            Mark::Read { socket, ended, .. } => Some(NextCall::Read { socket: *socket, ended: *ended }),
+            Mark::Call(call) => Some(NextCall::Other(*call)),
+            _ => None,
+        })
+    }
+
+    /// Whether a question of its own was open on `socket` at `at`: the last that it did there was
+    /// to send.
+    pub(super) fn asked(&self, socket: u64, at: MonoNs) -> bool {
+        let end = self.marks.partition_point(|mark| mark.at() <= at);
+        let last = self.marks.range(..end).rev().find_map(|mark| match mark {
+            Mark::Call(call) if call.socket == socket => Some(call),
+            _ => None,
+        });
+        last.is_some_and(|call| !call.received)
+    }
+
+    /// Its wake-ups up to `to`, the latest first.
+    pub(super) fn wakes_before(&self, to: MonoNs) -> impl Iterator<Item = &Wake> {
+        let end = self.marks.partition_point(|mark| mark.at() <= to);
+        self.marks.range(..end).rev().filter_map(|mark| match mark {
+            Mark::Waking(wake) => Some(wake),
+            _ => None,
+        })
+    }
+
+    /// The last wait before `at`: the stack it slept in.
+    pub(super) fn last_sleep_before(&self, at: MonoNs) -> Option<StackRef> {
+        let end = self.marks.partition_point(|mark| mark.at() <= at);
+        self.marks.range(..end).rev().find_map(|mark| match mark {
+            Mark::Out(_, leave) if matches!(Kind::of(*leave), Kind::Asleep) => Some(leave.stack),
+            _ => None,
+        })
+    }
+
+    fn settled_before(&self, end: usize) -> Option<usize> {
+        (0..end).rev().find(|index| self.marks.get(*index).is_some_and(Mark::settles))
+    }
+}
+
+/// What a thread did first on any socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NextCall {
+    /// It read from a socket that carries checks, or found the end of a stream there.
+    Read { socket: u64, ended: bool },
+    /// It used another one.
+    Other(Call),
+}
+
+/// What a thread did, and what it took to tell.
+#[derive(Debug)]
+pub(super) struct Walked<'a> {
+    pub(super) intervals: Vec<Interval<'a>>,
+    /// Marks that were looked at.
+    pub(super) steps: u64,
+    /// The last interval has not ended: the record on which it rests.
+    pub(super) open_since: Option<MonoNs>,
+}
+
+/// What a switch-out means.
+enum Kind {
+    Ready(Ready),
+    Asleep,
+    Stopped,
+    Ended,
+}
+
+impl Kind {
+    /// Bits of `prev_state`, the same on all kernels: 1 interruptible, 2 uninterruptible,
+    /// 4 stopped, 8 traced, 0x10, 0x20 and 0x80 dead, 0x40 parked, 0x1000 waiting for a real-time
+    /// lock, 0x8000 frozen. Others only qualify these; a state with none of them can run, such as
+    /// 256, by which some kernels mark a preempted or throttled thread.
+    const fn of(leave: Leave) -> Self {
+        const STOPPED: u32 = 0x4 | 0x8 | 0x8000;
+        const ENDED: u32 = 0x10 | 0x20 | 0x80;
+        const ASLEEP: u32 = 0x1 | 0x2 | 0x40 | 0x1000;
+        match leave {
+            Leave { preempted: true, .. } => Self::Ready(Ready::Preempted),
+            Leave { state, .. } if state & ENDED != 0 => Self::Ended,
+            Leave { state, .. } if state & STOPPED != 0 => Self::Stopped,
+            Leave { state, .. } if state & ASLEEP != 0 => Self::Asleep,
+            Leave { .. } => Self::Ready(Ready::Yielded),
+        }
+    }
+}
+
+const MISSING: &str = "a switch record of the thread is missing";
+const NOT_YET_KNOWN: &str = "before the first record of the thread";
+const ENDED: &str = "the thread had ended";
+
+/// The state after the last mark.
+enum Now<'a> {
+    Unknown(&'static str),
+    OnCpu {
+        since: &'a Switch,
+        waking: Option<&'a Wake>,
+    },
+    Asleep {
+        out: &'a Switch,
+        leave: Leave,
+        /// A wake-up that came while it was falling asleep.
+        waking: Option<&'a Wake>,
+    },
+    /// Asleep since before it was looked at.
+    SeenAsleep {
+        at: MonoNs,
+        asleep_in: &'a Frame,
+    },
+    Stopped {
+        state: u32,
+    },
+    Runnable(Runnable<'a>),
+}
+
+/// Goes over the marks and cuts what lies in the wanted stretch into intervals.
+struct Walk<'a, 's> {
+    from: MonoNs,
+    to: MonoNs,
+    cursor: MonoNs,
+    now: Now<'a>,
+    done: Vec<Interval<'a>>,
+    softirqs: &'s dyn SoftirqRuns,
+}
+
+impl<'a, 's> Walk<'a, 's> {
+    const fn new(from: MonoNs, to: MonoNs, softirqs: &'s dyn SoftirqRuns) -> Self {
+        Self { from, to, cursor: MonoNs(0), now: Now::Unknown(NOT_YET_KNOWN), done: Vec::new(), softirqs }
+    }
+
+    fn step(&mut self, mark: &'a Mark) {
+        match mark {
+            Mark::In(switch) => self.got_cpu(switch),
+            Mark::Out(switch, leave) => self.left_cpu(switch, *leave),
+            Mark::Waking(wake) => self.woken(wake),
+            Mark::Read { .. } | Mark::Call(_) => {}
+            Mark::Seen { at, asleep_in } => self.seen(*at, asleep_in.as_deref()),
+            Mark::Born(at) => {
+                self.emit_open(*at);
+                self.now = Now::Runnable(Runnable { ready: Ready::Born, from: *at, to: None, out: None });
+            }
+            Mark::Ended(at) => {
+                self.emit_open(*at);
+                self.now = Now::Unknown(ENDED);
+            }
+        }
+    }
+
+    fn got_cpu(&mut self, switch: &'a Switch) {
+        let state = match self.now {
+            Now::Runnable(runnable) => State::Runnable(Runnable { to: Some(switch), ..runnable }),
+            Now::Asleep { out, waking: Some(_), .. } => {
+                State::Runnable(Runnable { ready: Ready::Woken, from: out.at, to: Some(switch), out: Some(out) })
+            }
+            Now::Asleep { out, leave, waking: None } => State::Blocked(blocked(out, leave, None, true)),
+            Now::SeenAsleep { at, asleep_in } => State::Blocked(seen_blocked(at, asleep_in, None, true)),
+            Now::Stopped { state } => State::Stopped { state },
+            Now::Unknown(reason) => State::Unknown(reason),
+            Now::OnCpu { .. } => State::Unknown(MISSING),
+        };
+        self.emit(switch.at, state);
+        self.now = Now::OnCpu { since: switch, waking: None };
+    }
+
+    fn left_cpu(&mut self, switch: &'a Switch, leave: Leave) {
+        let (state, waking) = match self.now {
+            Now::OnCpu { since, waking } => (self.slice(since, Some(switch)), waking),
+            Now::Unknown(reason) => (State::Unknown(reason), None),
+            _ => (State::Unknown(MISSING), None),
+        };
+        self.emit(switch.at, state);
+        let waking = waking.filter(|wake| switch.at.since(wake.at) <= FALLING_ASLEEP);
+        self.now = match Kind::of(leave) {
+            Kind::Ready(ready) => Now::Runnable(Runnable { ready, from: switch.at, to: None, out: Some(switch) }),
+            Kind::Asleep => Now::Asleep { out: switch, leave, waking },
+            Kind::Stopped => Now::Stopped { state: leave.state },
+            Kind::Ended => Now::Unknown(ENDED),
+        };
+    }
+
+    fn woken(&mut self, wake: &'a Wake) {
+        let (state, out) = match &mut self.now {
+            Now::OnCpu { waking, .. } => {
+                *waking = Some(wake);
+                return;
+            }
+            Now::Runnable(_) | Now::Unknown(ENDED) => return,
+            Now::Asleep { out, leave, .. } => (State::Blocked(blocked(out, *leave, Some(wake), true)), Some(*out)),
+            Now::SeenAsleep { at, asleep_in } => (State::Blocked(seen_blocked(*at, asleep_in, Some(wake), true)), None),
+            Now::Stopped { state } => (State::Stopped { state: *state }, None),
+            Now::Unknown(reason) => (State::Unknown(reason), None),
+        };
+        self.emit(wake.at, state);
+        self.now = Now::Runnable(Runnable { ready: Ready::Woken, from: wake.at, to: None, out });
+    }
+
+    /// `/proc` tells of a thread whose records do not begin yet; records tell more.
+    fn seen(&mut self, at: MonoNs, asleep_in: Option<&'a Frame>) {
+        if let (Now::Unknown(reason), Some(asleep_in)) = (&self.now, asleep_in) {
+            self.emit(at, State::Unknown(reason));
+            self.now = Now::SeenAsleep { at, asleep_in };
+        }
+    }
+
+    fn finish(mut self) -> Vec<Interval<'a>> {
+        self.emit_open(self.to);
+        self.done
+    }
+
+    /// What is known of a state that has not ended yet.
+    fn emit_open(&mut self, until: MonoNs) {
+        let state = match self.now {
+            Now::Unknown(reason) => State::Unknown(reason),
+            Now::OnCpu { since, .. } => self.slice(since, None),
+            Now::Asleep { out, leave, waking: None } => State::Blocked(blocked(out, leave, None, false)),
+            Now::Asleep { out, .. } => {
+                State::Runnable(Runnable { ready: Ready::Woken, from: out.at, to: None, out: Some(out) })
+            }
+            Now::SeenAsleep { at, asleep_in } => State::Blocked(seen_blocked(at, asleep_in, None, false)),
+            Now::Stopped { state } => State::Stopped { state },
+            Now::Runnable(runnable) => State::Runnable(runnable),
+        };
+        self.emit(until, state);
+    }
+
+    fn emit(&mut self, until: MonoNs, state: State<'a>) {
+        let (from, to) = (self.cursor.max(self.from), until.min(self.to));
+        if from < to {
+            self.add(Interval { from, to, state });
+        }
+        self.cursor = self.cursor.max(until);
+    }
+
+    fn add(&mut self, next: Interval<'a>) {
+        match (self.done.last_mut(), next.state) {
+            (Some(last), State::Unknown(reason)) if matches!(last.state, State::Unknown(same) if same == reason) => {
+                last.to = next.to;
+            }
+            _ => self.done.push(next),
+        }
+    }
+
+    /// On CPU: the softirq part of what lies in the wanted stretch. Long softirqs are placed
+    /// exactly; what short ones took of the slice is spread evenly over it.
+    fn slice(&self, since: &Switch, out: Option<&Switch>) -> State<'a> {
+        let cpu = since.cpu;
+        let end = out.map_or(self.to, |out| out.at);
+        let (from, to) = (since.at.max(self.from), end.min(self.to));
+        let long = self.softirqs.within(cpu, from, to);
+        let all_long = self.softirqs.within(cpu, since.at, end);
+        let total = out.filter(|out| out.cpu == cpu).map_or(all_long, |out| out.softirq.minus(since.softirq));
+        let short = spread(total.minus(all_long), to.since(from), end.since(since.at));
+        State::OnCpu { cpu, softirq: DurNs(long.plus(short).0.min(to.since(from).0)) }
+    }
+}
+
+const fn blocked<'a>(out: &Switch, leave: Leave, wake: Option<&'a Wake>, over: bool) -> Blocked<'a> {
+    Blocked { state: leave.state, stack: leave.stack, asleep_in: None, from: out.at, wake, over }
+}
+
+const fn seen_blocked<'a>(at: MonoNs, asleep_in: &'a Frame, wake: Option<&'a Wake>, over: bool) -> Blocked<'a> {
+    Blocked { state: 1, stack: StackRef::NotTaken, asleep_in: Some(asleep_in), from: at, wake, over }
+}
+
+/// The part of `amount` that falls to `part` of `whole`.
+pub(super) fn spread(amount: DurNs, part: DurNs, whole: DurNs) -> DurNs {
+    let share = u128::from(amount.0) * u128::from(part.0) / u128::from(whole.0.max(1));
+    DurNs(u64::try_from(share).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::attribution::story::{Actor, EPOLL, FUTEX, HOG, IDLE, MS, RECEIVE, SERVER, Story, WORKER, at};
+
+    fn rows(rows: &[(u64, u64, &str)]) -> Vec<(u64, u64, String)> {
+        rows.iter().map(|(from, to, word)| (*from, *to, (*word).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_life_is_cut_into_intervals() {
+        let mut story = Story::new();
+        story.runs(10, SERVER).preempted(20, SERVER, HOG).runs(30, SERVER).sleeps(40, SERVER, 1, FUTEX);
+        story.wakes(60, WORKER, SERVER).runs(65, SERVER).leaves(70, SERVER, (0, 0), ([0; 20], 0), HOG);
+        let expected = [
+            (5, 10, "unknown: before the first record of the thread"),
+            (10, 20, "on cpu"),
+            (20, 30, "runnable preempted"),
+            (30, 40, "on cpu"),
+            (40, 60, "blocked, woken by 801"),
+            (60, 65, "runnable woken"),
+            (65, 70, "on cpu"),
+            (70, 90, "runnable yielded"),
+        ];
+        assert_eq!(story.did(SERVER, 5, 90), rows(&expected));
+        assert_eq!(story.did(SERVER, 45, 50), rows(&[(45, 50, "blocked, woken by 801")]));
+    }
+
+    #[test]
+    fn a_wake_up_while_falling_asleep_makes_the_thread_runnable() {
+        let mut story = Story::new();
+        story.runs(10, SERVER).wakes(38, WORKER, SERVER).sleeps(40, SERVER, 1, FUTEX).runs(60, SERVER);
+        let expected = [(10, 40, "on cpu"), (40, 60, "runnable woken"), (60, 70, "on cpu")];
+        assert_eq!(story.did(SERVER, 10, 70), rows(&expected));
+    }
+
+    #[test]
+    fn a_wake_up_long_before_a_sleep_is_not_of_that_sleep() {
+        let mut story = Story::new();
+        story.runs(10, SERVER).wakes(38, WORKER, SERVER).sleeps(900, SERVER, 1, FUTEX).runs(MS, SERVER);
+        assert_eq!(story.did(SERVER, 800, MS), rows(&[(800, 900, "on cpu"), (900, MS, "blocked")]));
+    }
+
+    #[test]
+    fn a_reused_number_does_not_join_two_lives() {
+        let mut story = Story::new();
+        story.task(1, SERVER, 'S', Some("ep_poll")).runs(10, SERVER).exits(20, SERVER);
+        story.leaves(21, SERVER, (0x80, 0), ([0; 20], 0), IDLE);
+        story.tell();
+        let mut next = Story::new();
+        next.evidence = story.evidence;
+        let reused = Actor(SERVER.0, SERVER.1, "other");
+        next.forks_at(500, WORKER, reused, 501).runs_at(600, reused, 501);
+        let expected = [
+            (400, 500, "unknown: before the first record of the thread"),
+            (500, 600, "runnable born"),
+            (600, 700, "on cpu"),
+        ];
+        assert_eq!(next.did(reused, 400, 700), rows(&expected));
+        assert_eq!(next.did(SERVER, 12, 30), rows(&[(12, 20, "on cpu"), (20, 30, "unknown: the thread had ended")]));
+    }
+
+    #[test]
+    fn proc_tells_the_state_before_the_first_record_and_is_joined_by_its_rounded_start() {
+        let mut story = Story::new();
+        story.task(5, SERVER, 'S', Some("ep_poll")).packet_wakes(50, SERVER).runs(55, SERVER);
+        let expected = [
+            (0, 5, "unknown: before the first record of the thread"),
+            (5, 50, "blocked, woken by 900"),
+            (50, 55, "runnable woken"),
+            (55, 60, "on cpu"),
+        ];
+        assert_eq!(story.did(SERVER, 0, 60), rows(&expected));
+    }
+
+    #[test]
+    fn softirq_time_is_cut_to_the_stretch() {
+        let mut story = Story::new();
+        story.softirq_total(100).runs(0, SERVER).softirq_total(100 + 400).sleeps(1_000, SERVER, 1, EPOLL);
+        story.softirq(100, 300, 3);
+        assert_eq!(story.did(SERVER, 0, 1_000), rows(&[(0, 1_000, "on cpu, softirq 400 µs")]));
+        assert_eq!(story.did(SERVER, 500, 1_000), rows(&[(500, 1_000, "on cpu, softirq 100 µs")]));
+        assert_eq!(story.did(SERVER, 100, 300), rows(&[(100, 300, "on cpu, softirq 200 µs")]));
+    }
+
+    #[test]
+    fn trimming_keeps_the_state_at_its_instant() {
+        let mut story = Story::new();
+        for round in 0..1_000 {
+            story.runs(round * 100, SERVER).sleeps(round * 100 + 10, SERVER, 1, RECEIVE);
+            story.packet_wakes(round * 100 + 90, SERVER);
+        }
+        let whole = story.did(SERVER, 90_050, 100_000);
+        story.evidence.trim(at(90_050));
+        assert_eq!(story.did(SERVER, 90_050, 100_000), whole);
+        let early = story.did(SERVER, 10, 50);
+        assert_eq!(early, rows(&[(10, 50, "unknown: before the first record of the thread")]));
+    }
+
+    #[test]
+    fn an_ended_thread_is_forgotten() {
+        let mut story = Story::new();
+        story.runs(10, SERVER).exits(20, SERVER);
+        story.tell().evidence.trim(at(30));
+        assert_eq!(story.did(SERVER, 10, 50), rows(&[]));
+    }
+
+    #[test]
+    fn a_missing_switch_is_unknown() {
+        let mut story = Story::new();
+        story.runs(10, SERVER).runs(30, SERVER).sleeps(40, SERVER, 1, FUTEX).sleeps(60, SERVER, 1, FUTEX);
+        let missing = "unknown: a switch record of the thread is missing";
+        let expected = [(10, 30, missing), (30, 40, "on cpu"), (40, 60, missing), (60, 70, "blocked")];
+        assert_eq!(story.did(SERVER, 10, 70), rows(&expected));
+    }
+}

@@ -1,0 +1,244 @@
+//! The pipeline: the architecture, read top to bottom.
+//!
+//! Records come in as bytes, [`Output`] values go out. Pure: no clock, no file, no socket, no
+//! channel. Time enters only inside records, so a replay of a recording equals the live run.
+
+use crate::attribution::{Attributor, Episode, Evidence, Judged, Lapse, Lapses};
+use crate::clock::{DurNs, MonoNs};
+use crate::event::{Body, Event, Fact, InterfaceId, Orderer, RunFact, Threshold, decode};
+use crate::journey::{Correlator, Journey, JourneyId, Outcome, Update};
+use crate::loss::{LeftOut, LossLedger, LossReport};
+use crate::summary::{RunSummary, Summary};
+
+/// How long after a tick's time an earlier record may still be read: a program takes its stamp
+/// a moment before its record is in the ring.
+const LATENESS: DurNs = DurNs::from_millis(2);
+
+/// Checks that are still open at the end of the run and are given away each; of the rest, the
+/// episodes tell.
+const MOST_LEFT_OPEN: usize = 1024;
+
+/// What a sink is given.
+#[derive(Debug, Clone)]
+pub enum Output {
+    /// Something that the run knows; teaches sinks names and the clock.
+    Fact(Fact),
+    /// A check that has ended, or one that is still open.
+    Journey(Box<Judged>),
+    /// The request of a periodic check came late: time before the check, in no ledger.
+    Lapse {
+        /// The check that came late.
+        id: JourneyId,
+        /// Its signature's index in the run's list.
+        signature: usize,
+        /// Its target.
+        target: InterfaceId,
+        /// How late.
+        lapse: Lapse,
+    },
+    /// An interface is no longer watched; what happens there from now on is not seen.
+    Gone {
+        /// When that was noticed.
+        at: MonoNs,
+        /// The interface.
+        interface: InterfaceId,
+        /// How it went.
+        reason: String,
+    },
+    /// What happened at one target over the run.
+    Episode(Episode),
+    /// Every record accounted for.
+    Loss(LossReport),
+    /// The run in one object, the last output.
+    Summary(RunSummary),
+}
+
+/// Records to conclusions.
+#[derive(Debug)]
+pub struct Collector {
+    losses: LossLedger,
+    order: Orderer,
+    conclude: Conclude,
+}
+
+impl Default for Collector {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Collector {
+    /// An empty one; the first record says how to judge.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { losses: LossLedger::new(), order: Orderer::new(LATENESS), conclude: Conclude::default() }
+    }
+
+    /// Takes one record: bytes, decoded, counted, put in order, concluded from.
+    pub fn push(&mut self, record: &[u8], out: &mut impl FnMut(Output)) {
+        match decode(record) {
+            Ok(event) => {
+                let Self { losses, order, conclude } = self;
+                losses.received(&event);
+                let (at, late) = (event.at, order.late());
+                order.push(event, &mut |event| conclude.push(&event, losses, out));
+                if order.late() > late {
+                    losses.came_late(at);
+                }
+            }
+            Err(_) => self.losses.undecodable(),
+        }
+    }
+
+    /// No check begins any more, and none of which anything is told is open.
+    #[must_use]
+    pub const fn is_settled(&self) -> bool {
+        self.conclude.correlator.is_settled()
+    }
+
+    /// Ends the stream: what is held back is concluded from, then come the episodes, the losses
+    /// and the summary.
+    pub fn finish(self, out: &mut impl FnMut(Output)) {
+        let Self { mut losses, mut order, mut conclude } = self;
+        losses.finish();
+        order.finish(&mut |event| conclude.push(&event, &losses, out));
+        conclude.finish(&losses, out);
+        losses.set_late(order.late());
+        losses.set_counts(conclude.correlator.counts());
+        losses.set_left_out(conclude.left_out);
+        debug_assert_eq!(losses.decoded_identity(), Ok(()), "every record has gone somewhere");
+        let summary = conclude.verdicts.unwrap_or_else(Verdicts::of_a_silent_run).summary;
+        summary
+            .targets()
+            .filter_map(|target| summary.episode(target))
+            .for_each(|episode| out(Output::Episode(episode)));
+        out(Output::Loss(losses.report()));
+        out(Output::Summary(summary.run()));
+    }
+}
+
+/// Events in order to conclusions.
+#[derive(Debug, Default)]
+struct Conclude {
+    evidence: Evidence,
+    correlator: Correlator,
+    /// Made when the run says how to judge.
+    verdicts: Option<Verdicts>,
+    /// What the event at hand has ended or left open.
+    updates: Vec<Update>,
+    now: MonoNs,
+    left_out: LeftOut,
+}
+
+impl Conclude {
+    /// Evidence first, so that it is there for the journeys that this same event ends.
+    fn push(&mut self, event: &Event, losses: &LossLedger, out: &mut impl FnMut(Output)) {
+        self.now = event.at;
+        self.evidence.push(event);
+        let Self { correlator, updates, .. } = self;
+        correlator.push(event, &mut |update| updates.push(update));
+        self.judge(losses, out);
+        match &event.body {
+            Body::Fact(fact) => self.learn(event.at, fact, out),
+            Body::Tick => self.evidence.trim(self.correlator.oldest_open().unwrap_or(event.at)),
+            _ => {}
+        }
+    }
+
+    fn learn(&mut self, at: MonoNs, fact: &Fact, out: &mut impl FnMut(Output)) {
+        if let Fact::Run(run) = fact {
+            self.verdicts.get_or_insert_with(|| Verdicts::new(run));
+        }
+        if let Fact::Gone { interface, reason } = fact {
+            out(Output::Gone { at, interface: *interface, reason: reason.clone() });
+        }
+        out(Output::Fact(fact.clone()));
+    }
+
+    fn judge(&mut self, losses: &LossLedger, out: &mut impl FnMut(Output)) {
+        if self.updates.is_empty() {
+            return;
+        }
+        let verdicts = self.verdicts.get_or_insert_with(Verdicts::of_a_silent_run);
+        verdicts.attributor.advance(self.now);
+        for update in self.updates.drain(..) {
+            let journey = match update {
+                Update::Ended(journey) => {
+                    verdicts.lapse(&journey).into_iter().for_each(&mut *out);
+                    journey
+                }
+                Update::Open(journey) if !verdicts.attributor.is_crowded() => journey,
+                Update::Open(journey) => {
+                    self.left_out.unreported += 1;
+                    verdicts.summary.left_open(journey.id, journey.target, journey.started_at(), journey.known_until);
+                    continue;
+                }
+                Update::Unreported { id, target, started_at, at } => {
+                    self.left_out.unreported += 1;
+                    verdicts.summary.left_open(id, target, started_at, at);
+                    continue;
+                }
+            };
+            let judged = verdicts.attributor.judge(journey, &self.evidence, &|from, to| losses.lost_between(from, to));
+            self.left_out.brief += u64::from(judged.brief);
+            verdicts.summary.push(&judged);
+            out(Output::Journey(Box::new(judged)));
+        }
+    }
+
+    /// The stream is over: what is still open is given away as open.
+    fn finish(&mut self, losses: &LossLedger, out: &mut impl FnMut(Output)) {
+        let Self { correlator, updates, now, .. } = self;
+        let mut open = 0;
+        let mut rest = Vec::new();
+        correlator.finish(*now, &mut |update| match update {
+            Update::Ended(journey) if journey.outcome == Outcome::Open && open >= MOST_LEFT_OPEN => rest.push(journey),
+            Update::Ended(journey) => {
+                open += usize::from(journey.outcome == Outcome::Open);
+                updates.push(Update::Ended(journey));
+            }
+            update => updates.push(update),
+        });
+        self.judge(losses, out);
+        let verdicts = self.verdicts.get_or_insert_with(Verdicts::of_a_silent_run);
+        for journey in rest {
+            self.left_out.unreported += 1;
+            let judged = verdicts.attributor.judge_briefly(journey);
+            self.left_out.brief += 1;
+            verdicts.summary.push(&judged);
+        }
+    }
+}
+
+/// What judges each check, and what sums up all.
+#[derive(Debug)]
+struct Verdicts {
+    attributor: Attributor,
+    lapses: Lapses,
+    summary: Summary,
+}
+
+impl Verdicts {
+    fn new(run: &RunFact) -> Self {
+        let intervals = run.signatures.iter().map(|signature| signature.interval);
+        Self { attributor: Attributor::new(run), lapses: Lapses::new(intervals), summary: Summary::new(run) }
+    }
+
+    fn lapse(&mut self, journey: &Journey) -> Option<Output> {
+        let lapse = self.lapses.push(journey)?;
+        Some(Output::Lapse { id: journey.id, signature: journey.signature, target: journey.target, lapse })
+    }
+
+    /// For a stream that lost its first record.
+    fn of_a_silent_run() -> Self {
+        Self::new(&RunFact {
+            version: String::new(),
+            wire_version: 0,
+            signatures: Vec::new(),
+            threshold: Threshold::Multiple(5.0),
+            lost_after: DurNs::from_secs(90),
+            open_report_every: DurNs::from_secs(1),
+            max_open: 0,
+        })
+    }
+}
