@@ -12,6 +12,14 @@
 //! Everything between bytes and `Snapshot` is pure: no clock, no map, no socket, no channel. Time
 //! enters only inside events, so a replay of a recording equals the live run.
 
+// What a check looks like, and where to look for it.
+pub mod signature;
+
+// Files that the operator names.
+mod file;
+
+// Bytes to events.
+pub mod source;
 pub mod event;
 pub mod clock;
 pub mod loss;
