@@ -14,6 +14,9 @@
 
 // What a check looks like, and where to look for it.
 pub mod signature;
+pub mod target;
+
+pub mod doctor;
 
 // Files that the operator names.
 mod file;
@@ -27,6 +30,7 @@ pub mod loss;
 // Events to journeys, ledgers and verdicts.
 pub mod journey;
 pub mod attribution;
+pub mod symbols;
 pub mod summary;
 
 // All of it, wired together.
