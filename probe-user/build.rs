@@ -39,9 +39,7 @@ fn build() -> Result<(), Box<dyn Error>> {
         big_endian: variable("CARGO_CFG_TARGET_ENDIAN")? == "big",
     };
     if !build.command(&toolchain).status()?.success() {
-        return Err(
-            "the kernel programs did not build; their compiler's messages are below".into(),
-        );
+        return Err("the kernel programs did not build; their compiler's messages are below".into());
     }
     fs::copy(build.object(), out.join("probe-ebpf"))?;
     Ok(())
@@ -61,10 +59,7 @@ fn shared_target(out: &Path, arch: &str) -> Result<PathBuf, String> {
 /// Tells cargo when the object is out of date.
 fn watch(workspace: &Path) -> Result<(), Box<dyn Error>> {
     for source in ["probe-ebpf", "Cargo.toml", "Cargo.lock"] {
-        println!(
-            "cargo::rerun-if-changed={}",
-            workspace.join(source).display()
-        );
+        println!("cargo::rerun-if-changed={}", workspace.join(source).display());
     }
     println!("cargo::rerun-if-changed={}", description_path()?.display());
     for name in [RUSTC_OVERRIDE, LINKER_OVERRIDE, "XDG_CACHE_HOME"] {

@@ -1,32 +1,115 @@
-//! One TCX classifier that lets every packet pass and counts it: proof that the toolchain works.
+//! Every program, by the name the loader knows it by (`probe-user/src/hooks.rs`).
+//!
+//! Packet programs answer [`NEXT`] on every path: any other verdict would hide the packet from
+//! the programs behind this one.
 
 use aya_ebpf::{
-    bindings::TC_ACT_UNSPEC,
-    macros::{classifier, map},
-    maps::PerCpuArray,
-    programs::TcContext,
+    bindings::__sk_buff,
+    macros::{btf_tracepoint, classifier, raw_tracepoint},
+    programs::{BtfTracePointContext, RawTracePointContext, TcContext},
+};
+use probe_packet::Start;
+
+use crate::{
+    hooks::{
+        backend, drop,
+        packet::{self, Direction},
+        qdisc, sched, self_test, sock, softirq,
+    },
+    scope,
 };
 
-/// Packets seen, by CPU. Key: always 0. Written here, read by the collector.
-#[map]
-static PACKETS: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+/// `TC_ACT_UNSPEC`, `TCX_NEXT`: as if this program were not there.
+const NEXT: i32 = -1;
 
-/// Counts a packet that entered an interface.
-#[classifier]
-pub fn net_ingress(_ctx: TcContext) -> i32 {
-    if let Some(count) = PACKETS.get_ptr_mut(0) {
-        // SAFETY: the slot belongs to this CPU and a classifier is not re-entered on it.
-        unsafe { *count += 1 };
-    }
-    TC_ACT_UNSPEC
+/// Makes the entry point of a packet program. What few packets need is a function of its own, so
+/// that the others neither save registers nor clear a stack for it.
+macro_rules! packet_program {
+    ($name:ident, $direction:ident, $start:ident) => {
+        #[classifier]
+        fn $name(ctx: TcContext) -> i32 {
+            #[inline(never)]
+            fn closely(skb: *mut __sk_buff) {
+                packet::stamp(&TcContext::new(skb), Direction::$direction, Start::$start);
+            }
+            if !packet::is_foreign(&ctx, Start::$start) {
+                closely(ctx.skb.skb);
+            }
+            NEXT
+        }
+    };
 }
+
+/// Makes the entry point of a tracepoint program.
+macro_rules! tracepoint_program {
+    ($name:ident, $tracepoint:literal, $hook:path) => {
+        #[btf_tracepoint(function = $tracepoint)]
+        fn $name(ctx: BtfTracePointContext) -> i32 {
+            $hook(&ctx);
+            0
+        }
+    };
+}
+
+packet_program!(stamp_ingress, Ingress, Ethernet);
+packet_program!(stamp_egress, Egress, Ethernet);
+// for devices without an Ethernet header
+packet_program!(stamp_in_ip, Ingress, Network);
+packet_program!(stamp_out_ip, Egress, Network);
+
+tracepoint_program!(sk_data_ready, "sk_data_ready", sock::data_ready);
+tracepoint_program!(sock_recv, "sock_recv_length", sock::received);
+tracepoint_program!(sock_send, "sock_send_length", sock::sent);
+tracepoint_program!(sched_switch, "sched_switch", sched::switch);
+tracepoint_program!(switch_old, "sched_switch", sched::switch_old);
+tracepoint_program!(sched_waking, "sched_waking", sched::waking);
+tracepoint_program!(sched_fork, "sched_process_fork", sched::fork);
+tracepoint_program!(sched_exit, "sched_process_exit", sched::exit);
+tracepoint_program!(qdisc_enqueue, "qdisc_enqueue", qdisc::enqueue);
+tracepoint_program!(qdisc_dequeue, "qdisc_dequeue", qdisc::dequeue);
+tracepoint_program!(start_xmit, "net_dev_start_xmit", qdisc::xmit);
+tracepoint_program!(kfree_skb, "kfree_skb", drop::with_reason);
+tracepoint_program!(kfree_skb_old, "kfree_skb", drop::without_reason);
+tracepoint_program!(consume_skb, "consume_skb", backend::taken);
+tracepoint_program!(consume_skb_old, "consume_skb", backend::taken_old);
+tracepoint_program!(softirq_entry, "softirq_entry", softirq::entry);
+tracepoint_program!(softirq_exit, "softirq_exit", softirq::exit);
+
+/// Makes the entry point of a program that the loader runs by `BPF_PROG_TEST_RUN` only.
+macro_rules! loader_program {
+    ($name:ident, |$ctx:ident| $run:expr) => {
+        #[raw_tracepoint]
+        fn $name(context: RawTracePointContext) -> i32 {
+            let $ctx = &context;
+            $run;
+            0
+        }
+    };
+}
+
+// The argument is a tgid. Only a program can change the bitmap atomically.
+loader_program!(watch_process, |ctx| scope::watch(ctx.arg(0)));
+loader_program!(forget_process, |ctx| scope::unwatch(ctx.arg(0)));
+loader_program!(test_task, |_ctx| self_test::task());
+
+#[classifier]
+fn test_packet(ctx: TcContext) -> i32 {
+    self_test::packet(&ctx);
+    NEXT
+}
+
+/// What the other packet programs' cost is compared with.
+#[classifier]
+fn test_empty(_: TcContext) -> i32 {
+    NEXT
+}
+
+/// Lets the programs call the helpers that the kernel keeps for GPL-compatible ones.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "license")]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
 
 #[panic_handler]
-fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     loop {}
 }
-
-/// The kernel lends GPL-only helpers to programs that declare a compatible licence.
-#[unsafe(link_section = "license")]
-#[unsafe(no_mangle)]
-static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

@@ -16,6 +16,11 @@
 pub mod signature;
 pub mod target;
 
+// Kernel programs: what there is, what this host can do, how they come into the kernel.
+pub mod hooks;
+pub mod capability;
+pub mod kernel;
+pub mod load;
 pub mod doctor;
 
 // Files that the operator names.

@@ -1,0 +1,10 @@
+//! One file per kernel subsystem; each hook reads, fills a record and emits it.
+
+pub(crate) mod backend;
+pub(crate) mod drop;
+pub(crate) mod packet;
+pub(crate) mod qdisc;
+pub(crate) mod sched;
+pub(crate) mod self_test;
+pub(crate) mod sock;
+pub(crate) mod softirq;

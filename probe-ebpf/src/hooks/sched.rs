@@ -1,0 +1,210 @@
+//! Threads of watched processes: switches, wake-ups, births and deaths.
+
+use aya_ebpf::{EbpfContext, helpers::bpf_get_stack, programs::BtfTracePointContext};
+use probe_wire::{EventKind, STACK_DEPTH, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody};
+
+use crate::{
+    emit::{emit, emit_in, zero},
+    maps::{SETTINGS, cpu_state},
+    read::{self, Typed, offsets},
+    scope,
+};
+
+/// Task groups looked at, from a thread's own upwards.
+const MAX_GROUPS: usize = 5;
+
+/// A `task_struct`.
+#[derive(Clone, Copy)]
+struct Task(Typed);
+
+impl Task {
+    #[inline(always)]
+    fn tid(self) -> u32 {
+        read::typed(self.0, offsets().task_pid, 0)
+    }
+
+    #[inline(always)]
+    fn tgid(self) -> u32 {
+        read::typed(self.0, offsets().task_tgid, 0)
+    }
+
+    #[inline(always)]
+    fn comm(self) -> [u8; 16] {
+        read::name(self.0, offsets().task_comm)
+    }
+
+    #[inline(always)]
+    fn start_time_ns(self) -> u64 {
+        read::typed(self.0, offsets().task_start_time, 0)
+    }
+
+    /// Whether it was the last of its process, in a program that runs at its exit.
+    #[inline(always)]
+    fn is_last_of_process(self) -> bool {
+        let signal = read::typed_pointer(self.0, offsets().task_signal);
+        read::typed::<u32>(signal, offsets().signal_live, 0) == 0
+    }
+
+    #[inline(always)]
+    fn throttling(self) -> Throttling {
+        let mut group = read::typed_pointer(self.0, offsets().task_sched_task_group);
+        let mut sum = Throttling::default();
+        let mut level = 0;
+        while level < MAX_GROUPS && !group.is_null() {
+            sum.add(group);
+            group = read::typed_pointer(group, offsets().task_group_parent);
+            level += 1;
+        }
+        sum
+    }
+}
+
+/// What bandwidth control has done to a thread's groups so far.
+#[derive(Clone, Copy, Default)]
+struct Throttling {
+    ns: u64,
+    count: u64,
+}
+
+impl Throttling {
+    #[inline(always)]
+    fn add(&mut self, group: Typed) {
+        let at = offsets();
+        let bandwidth = at.task_group_cfs_bandwidth;
+        let time = bandwidth.saturating_add(at.cfs_bandwidth_throttled_time);
+        let count = bandwidth.saturating_add(at.cfs_bandwidth_nr_throttled);
+        self.ns += read::typed::<u64>(group, time, 0);
+        self.count += u64::from(read::typed::<u32>(group, count, 0));
+    }
+}
+
+/// `sched_switch` as the kernel passes it from 5.18 on, with the state of the thread that leaves.
+/// <https://github.com/torvalds/linux/commit/fa2c3254d7cfff5f7a916ab928a562d1165f17bb>
+#[inline(always)]
+pub(crate) fn switch(ctx: &BtfTracePointContext) {
+    switched(ctx, |_| ctx.arg(3));
+}
+
+/// `sched_switch` before that: the state is read, and a wake-up may have changed it already.
+#[inline(always)]
+pub(crate) fn switch_old(ctx: &BtfTracePointContext) {
+    switched(ctx, |prev| read::typed(prev.0, offsets().task_state, 0));
+}
+
+#[inline(always)]
+fn switched(ctx: &BtfTracePointContext, state: impl FnOnce(Task) -> u32) {
+    let (prev, next) = (Task(ctx.arg(1)), Task(ctx.arg(2)));
+    if scope::is_watched(prev.tgid()) {
+        switch_out(ctx, prev, next, state(prev));
+    }
+    if scope::is_watched(next.tgid()) {
+        switch_in(prev, next);
+    }
+}
+
+#[inline(always)]
+fn switch_out(ctx: &BtfTracePointContext, prev: Task, next: Task, state: u32) {
+    let preempted = u32::from(ctx.arg::<u64>(0) & 1 != 0);
+    let throttling = prev.throttling();
+    emit(EventKind::SwitchOut, |body: &mut SwitchOutBody| {
+        *body = SwitchOutBody {
+            start_time_ns: prev.start_time_ns(),
+            softirq_ns: softirq_ns(),
+            throttled_ns: throttling.ns,
+            throttled_count: throttling.count,
+            state,
+            preempted,
+            next_tid: next.tid(),
+            next_tgid: next.tgid(),
+            comm: prev.comm(),
+            next_comm: next.comm(),
+            stack_len: 0,
+            reserved: 0,
+            stack: [zero(); STACK_DEPTH],
+        };
+        if SETTINGS.get().stacks != 0 && preempted == 0 && state != 0 {
+            body.stack_len = stack(ctx, &mut body.stack);
+        }
+    });
+}
+
+/// Kernel stack of the current thread; the number of frames.
+#[inline(always)]
+fn stack(ctx: &BtfTracePointContext, to: &mut [u64; STACK_DEPTH]) -> u32 {
+    // SAFETY: the helper writes at most the given size, and zeros behind what it found.
+    let bytes = unsafe { bpf_get_stack(ctx.as_ptr(), to.as_mut_ptr().cast(), size_of_val(to) as u32, 0) };
+    if bytes < 0 { 0 } else { bytes as u32 / size_of::<u64>() as u32 }
+}
+
+#[inline(always)]
+fn switch_in(prev: Task, next: Task) {
+    let throttling = next.throttling();
+    emit(EventKind::SwitchIn, |body: &mut SwitchInBody| {
+        *body = SwitchInBody {
+            start_time_ns: next.start_time_ns(),
+            softirq_ns: softirq_ns(),
+            throttled_ns: throttling.ns,
+            throttled_count: throttling.count,
+            tid: next.tid(),
+            tgid: next.tgid(),
+            comm: next.comm(),
+            prev_comm: prev.comm(),
+        };
+    });
+}
+
+#[inline(always)]
+fn softirq_ns() -> u64 {
+    cpu_state().map_or(0, |state| state.softirq_ns.get())
+}
+
+/// `sched_waking`: runs on the waker's CPU, in its context.
+#[inline(always)]
+pub(crate) fn waking(ctx: &BtfTracePointContext) {
+    let task = Task(ctx.arg(0));
+    if !scope::is_watched(task.tgid()) {
+        return;
+    }
+    let waker = Task(read::current_task());
+    let interrupt = read::interrupt(waker.0 as u64);
+    emit_in(interrupt, EventKind::Waking, |body: &mut WakingBody| {
+        *body = WakingBody {
+            tid: task.tid(),
+            tgid: task.tgid(),
+            cpu: read::typed(task.0, offsets().task_cpu, 0),
+            waker_watched: u32::from(scope::is_watched(waker.tgid())),
+            waker_comm: waker.comm(),
+            comm: task.comm(),
+        };
+    });
+}
+
+/// `sched_process_fork`: a thread or child of a watched process is watched.
+#[inline(always)]
+pub(crate) fn fork(ctx: &BtfTracePointContext) {
+    let (parent, child) = (Task(ctx.arg(0)), Task(ctx.arg(1)));
+    if !scope::is_watched(parent.tgid()) {
+        return;
+    }
+    scope::watch(child.tgid());
+    emit(EventKind::TaskFork, |body: &mut TaskForkBody| {
+        *body = TaskForkBody { start_time_ns: child.start_time_ns(), tid: child.tid(), tgid: child.tgid() };
+    });
+}
+
+/// `sched_process_exit`: with the last thread the process is forgotten, so that the next bearer
+/// of its number is not watched.
+#[inline(always)]
+pub(crate) fn exit(ctx: &BtfTracePointContext) {
+    let task = Task(ctx.arg(0));
+    let tgid = task.tgid();
+    if !scope::is_watched(tgid) {
+        return;
+    }
+    if task.is_last_of_process() {
+        scope::unwatch(tgid);
+    }
+    emit(EventKind::TaskExit, |body: &mut TaskExitBody| {
+        *body = TaskExitBody { start_time_ns: task.start_time_ns() };
+    });
+}

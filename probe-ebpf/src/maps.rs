@@ -1,0 +1,178 @@
+//! Every map and global of the programs: key, value, capacity, who writes, who reads.
+
+use core::cell::{Cell, UnsafeCell};
+
+use crate::atomic;
+use aya_ebpf::{
+    btf_maps::{Array, ArrayOfMaps, LruHashMap, PerCpuArray, RingBuf},
+    macros::btf_map,
+};
+use probe_packet::{Prefilter, SNAP};
+use probe_wire::{EventKind, LossRow, MAX_CPUS, SelfTest, Settings, Sighting};
+
+/// A CPU's ring; the loader makes each with the size it wants.
+pub(crate) type Ring = RingBuf<u64, 4096>;
+
+/// CPU number → ring. The programs of that CPU write, the collector reads.
+#[btf_map]
+pub(crate) static RINGS: ArrayOfMaps<Ring, MAX_CPUS> = ArrayOfMaps::new();
+
+/// Event kind → what was emitted and lost on this CPU. `emit` writes, the collector reads.
+#[btf_map]
+pub(crate) static LOSS: PerCpuArray<LossRow, { EventKind::SLOTS }> = PerCpuArray::new();
+
+/// 0 → what the programs of one CPU remember. Only the programs use it.
+#[btf_map]
+pub(crate) static CPU: PerCpuArray<CpuState, 1> = PerCpuArray::new();
+
+/// tgid / 64 → a bit per process that is watched, up to `PID_MAX_LIMIT`. 512 KiB. The socket and
+/// task programs write, and for the collector the programs `watch_process` and `forget_process`.
+#[btf_map]
+pub(crate) static WATCHED_TGIDS: Array<u64, 65_536> = Array::new();
+
+/// Address of an outgoing packet that matched → where it is, a [`Whereabouts`]. The egress program
+/// writes, the transmit program writes for taps and removes for other devices, the programs of
+/// drops and of taps remove, the LRU forgets.
+#[btf_map]
+pub(crate) static WATCHED_SKBS: LruHashMap<u64, u64, 16_384> = LruHashMap::new();
+
+/// Address of a socket that carried a match → its cookie. The cookie unmasks a reused address.
+#[btf_map]
+pub(crate) static WATCHED_SOCKS: LruHashMap<u64, u64, 8192> = LruHashMap::new();
+
+/// [`ScratchSlot`] → memory that is too large for the stack. Only the programs use it.
+#[btf_map]
+pub(crate) static SCRATCH: PerCpuArray<Scratch, 3> = PerCpuArray::new();
+
+/// 0 → what the self-test programs saw. They write, the loader reads.
+#[btf_map]
+pub(crate) static SELF_TEST: Array<SelfTest, 1> = Array::new();
+
+/// 0 → 1 once the run is over: from one moment on no program emits anything, though they are
+/// taken off the host one after another. The loader writes.
+#[btf_map]
+pub(crate) static SILENT: Array<u32, 1> = Array::new();
+
+/// What the programs of one CPU remember from run to run. Programs of a CPU interrupt each other
+/// (process, softirq, hard interrupt), so `seq` is atomic. The rest is set in softirq, which does
+/// not nest; that others clear `last_rx_skb` can only make a packet's socket unknown.
+#[repr(C)]
+pub(crate) struct CpuState {
+    /// Attempts to emit on this CPU.
+    pub(crate) seq: UnsafeCell<u64>,
+    /// Nanoseconds spent in softirq since attach.
+    pub(crate) softirq_ns: Cell<u64>,
+    /// When the softirq being served began; 0 outside one, or when its begin was not seen.
+    pub(crate) softirq_start_ns: Cell<u64>,
+    /// Vector being served plus 1; 0 outside softirq.
+    pub(crate) softirq: Cell<u32>,
+    /// Destination port of [`Self::last_rx_skb`], host order.
+    pub(crate) last_rx_port: Cell<u16>,
+    /// Its IP protocol.
+    pub(crate) last_rx_protocol: Cell<u16>,
+    /// The newest matching packet that came in on this CPU and has not reached a socket, left or
+    /// been dropped here; 0 if none.
+    pub(crate) last_rx_skb: Cell<u64>,
+    /// `EventHeader::seq` of its ingress record.
+    pub(crate) last_rx_seq: Cell<u64>,
+}
+
+impl CpuState {
+    /// Forgets the incoming packet if it is this one.
+    #[inline(always)]
+    pub(crate) fn forget_rx(&self, skb: u64) {
+        if self.last_rx_skb.get() == skb {
+            self.last_rx_skb.set(0);
+        }
+    }
+}
+
+/// This CPU's memory. `None` cannot happen, which the verifier does not know.
+#[inline(always)]
+pub(crate) fn cpu_state() -> Option<&'static CpuState> {
+    CPU.get(0)
+}
+
+/// Where an outgoing packet is.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+pub(crate) enum Whereabouts {
+    /// On its way to the driver.
+    Stack = 0,
+    /// In the ring of a tap. Entries stay behind while nothing looks for them.
+    Ring = 1,
+}
+
+/// Where a packet's first bytes are copied to be looked at, and what was recognised in them.
+#[repr(C)]
+pub(crate) struct Scratch {
+    /// 1 while a program uses it: on a preemptible kernel another can come on this CPU.
+    busy: u64,
+    /// What was recognised.
+    pub(crate) sighting: Sighting,
+    /// The bytes.
+    pub(crate) bytes: [u8; SNAP],
+}
+
+/// Who uses which scratch.
+#[derive(Clone, Copy)]
+pub(crate) enum ScratchSlot {
+    /// Packets that come in.
+    Ingress = 0,
+    /// Packets that go out.
+    Egress = 1,
+    /// Packets that are dropped.
+    Drop = 2,
+}
+
+impl Scratch {
+    /// This CPU's scratch, or `None` while a program that was preempted holds it.
+    #[inline(always)]
+    pub(crate) fn take(slot: ScratchSlot) -> Option<&'static mut Self> {
+        let scratch = SCRATCH.get_ptr_mut(slot as u32)?;
+        // SAFETY: the slot lives as long as the program; `busy` is only written atomically, and
+        // lends everything else to one program at a time.
+        unsafe { (atomic::swap(&raw mut (*scratch).busy, 1) == 0).then(|| &mut *scratch) }
+    }
+
+    /// Ends the use that `take` began.
+    #[inline(always)]
+    pub(crate) fn give_back(&mut self) {
+        // SAFETY: the word lies in this CPU's map slot.
+        unsafe { atomic::swap(&raw mut self.busy, 0) };
+    }
+}
+
+/// Read-only memory that the loader fills before the kernel sees it. The cell keeps the compiler
+/// from folding the zeros that stand here; the kernel freezes the section, so the verifier folds
+/// the real values and prunes what they switch off.
+#[repr(transparent)]
+pub(crate) struct Given<T>(UnsafeCell<T>);
+
+// SAFETY: nothing writes the value once the programs are loaded: the kernel's map is frozen.
+unsafe impl<T> Sync for Given<T> {}
+
+impl<T> Given<T> {
+    /// The value as the loader set it.
+    #[inline(always)]
+    pub(crate) fn get(&self) -> &T {
+        // SAFETY: no one writes to the frozen section, so a shared reference is sound.
+        unsafe { &*self.0.get() }
+    }
+}
+
+/// What the loader tells the programs.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".rodata.settings")]
+pub(crate) static SETTINGS: Given<Settings> = Given(UnsafeCell::new(
+    // SAFETY: `Settings` is `FromBytes`: all-zero bytes are a value of it.
+    unsafe { core::mem::zeroed() },
+));
+
+/// The rules once more, boiled down for the packets that do not match.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".rodata.prefilter")]
+pub(crate) static PREFILTER: Given<Prefilter> = Given(UnsafeCell::new(
+    // SAFETY: `Prefilter` is `FromBytes`: all-zero bytes are a value of it.
+    unsafe { core::mem::zeroed() },
+));

@@ -1,0 +1,125 @@
+//! Which packets, processes and sockets are watched: the only policy in the kernel.
+
+use probe_packet::{Start, sight};
+use probe_wire::Settings;
+
+use crate::atomic;
+use crate::maps::{SCRATCH, SETTINGS, Scratch, ScratchSlot, WATCHED_SKBS, WATCHED_SOCKS, WATCHED_TGIDS, Whereabouts};
+
+/// Looks for a signature in the `len` bytes of a scratch, of a frame of `frame_len` bytes; on true
+/// its sighting is filled. `flags` are those that the packet's metadata tell.
+#[inline(always)]
+pub(crate) fn recognise(slot: ScratchSlot, len: u32, frame_len: u32, flags: u16) -> bool {
+    match_frame(slot as u32, len, frame_len, flags.into()) != 0
+}
+
+/// A function of numbers with a global name: the verifier walks it once by itself, instead of
+/// once for each path that leads to it.
+/// <https://docs.ebpf.io/linux/concepts/functions/> (global functions; kernel 5.6)
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn match_frame(slot: u32, len: u32, frame_len: u32, flags: u32) -> u32 {
+    let Some(scratch) = SCRATCH.get_ptr_mut(slot) else {
+        return 0;
+    };
+    // SAFETY: the caller has taken the scratch.
+    let Scratch { sighting, bytes, .. } = unsafe { &mut *scratch };
+    let Settings { rules, rule_count, .. } = SETTINGS.get();
+    let flags = flags as u16;
+    sight(bytes, len, frame_len, Start::Ethernet, rules, *rule_count, flags, sighting).into()
+}
+
+/// Whether a process is watched.
+#[inline(always)]
+pub(crate) fn is_watched(tgid: u32) -> bool {
+    WATCHED_TGIDS.get(tgid / 64).is_some_and(|word| word & bit(tgid) != 0)
+}
+
+/// Watches a process from now on.
+#[inline(always)]
+pub(crate) fn watch(tgid: u32) {
+    if let Some(word) = WATCHED_TGIDS.get_ptr_mut(tgid / 64) {
+        // SAFETY: the word is a map slot, only ever written atomically.
+        unsafe { atomic::or(word, bit(tgid)) };
+    }
+}
+
+/// Forgets a process.
+#[inline(always)]
+pub(crate) fn unwatch(tgid: u32) {
+    if let Some(word) = WATCHED_TGIDS.get_ptr_mut(tgid / 64) {
+        // SAFETY: as in `watch`.
+        unsafe { atomic::and(word, !bit(tgid)) };
+    }
+}
+
+#[inline(always)]
+fn bit(tgid: u32) -> u64 {
+    1 << (tgid % 64)
+}
+
+/// Follows an outgoing packet until it is with the driver or dropped.
+#[inline(always)]
+pub(crate) fn watch_skb(skb: u64) {
+    put_skb(skb, Whereabouts::Stack);
+}
+
+/// Follows a packet further, until it leaves the ring of the tap that it was handed to.
+#[inline(always)]
+pub(crate) fn put_in_ring(skb: u64) {
+    put_skb(skb, Whereabouts::Ring);
+}
+
+#[inline(always)]
+fn put_skb(skb: u64, place: Whereabouts) {
+    // A full table evicts; a table that refuses loses the queue stamps of one packet, not the packet.
+    let _ = WATCHED_SKBS.insert(skb, place as u64, 0);
+}
+
+/// Whether an outgoing packet is followed and has not been handed to its driver.
+#[inline(always)]
+pub(crate) fn is_watched_skb(skb: u64) -> bool {
+    is_at(skb, Whereabouts::Stack)
+}
+
+/// Whether a packet is followed and in the ring of a tap.
+#[inline(always)]
+pub(crate) fn is_in_ring(skb: u64) -> bool {
+    is_at(skb, Whereabouts::Ring)
+}
+
+#[inline(always)]
+fn is_at(skb: u64, place: Whereabouts) -> bool {
+    // SAFETY: the entry is not freed while the program runs; if the LRU reuses it meanwhile, its
+    // value is that of another packet, whose place is one of the same two.
+    WATCHED_SKBS.get_ptr(skb).is_some_and(|at| unsafe { *at } == place as u64)
+}
+
+/// Forgets a packet.
+#[inline(always)]
+pub(crate) fn unwatch_skb(skb: u64) {
+    let _ = WATCHED_SKBS.remove(skb);
+}
+
+/// Watches the socket at this address, by its cookie.
+#[inline(always)]
+pub(crate) fn watch_sock(address: u64, cookie: u64) {
+    if watched_sock(address) != Some(cookie) {
+        let _ = WATCHED_SOCKS.insert(address, cookie, 0);
+    }
+}
+
+/// Cookie of the watched socket at this address. The address may since belong to another socket.
+#[inline(always)]
+pub(crate) fn watched_sock(address: u64) -> Option<u64> {
+    let cookie = WATCHED_SOCKS.get_ptr(address)?;
+    // SAFETY: the entry is not freed while the program runs; if the LRU reuses it meanwhile, the
+    // cookie is another socket's and the caller's comparison with the real one fails.
+    Some(unsafe { *cookie })
+}
+
+/// Forgets the socket at this address.
+#[inline(always)]
+pub(crate) fn unwatch_sock(address: u64) {
+    let _ = WATCHED_SOCKS.remove(address);
+}

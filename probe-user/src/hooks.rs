@@ -1,0 +1,280 @@
+//! The table of hooks. The loader, `doctor` and the reference are derived from it.
+
+/// Which way packets pass an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Into the host, or out of the VM or pod behind the interface.
+    Ingress,
+    /// Out of the host, or into the VM or pod.
+    Egress,
+}
+
+/// A way to attach a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Attach {
+    /// A TCX link on each interface, before the programs that are there. Kernel 6.6. The kernel
+    /// removes it when the process ends, however it ends.
+    Tcx(Direction),
+    /// A classifier on each interface's `clsact`, which is added if it is not there. Outlives a
+    /// process that is killed.
+    Clsact(Direction),
+    /// A BTF-typed raw tracepoint with at least this many arguments.
+    BtfTracepoint {
+        /// The kernel's name of it.
+        tracepoint: &'static str,
+        /// Arguments that the program reads.
+        arguments: u32,
+    },
+}
+
+impl Attach {
+    /// The public name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcx(_) => "tcx",
+            Self::Clsact(_) => "clsact",
+            Self::BtfTracepoint { .. } => "tp_btf",
+        }
+    }
+}
+
+/// A program and how it is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Choice {
+    /// The program's name in the object; on interfaces, that for frames with an Ethernet header.
+    pub program: &'static str,
+    /// How.
+    pub attach: Attach,
+}
+
+/// What a hook costs, in ns of a run of its program on the machine of `docs/measuring.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cost {
+    /// Runs for a watched packet or process only, or a few times a second.
+    Rare,
+    /// Runs often and rejects in about 30 ns what is not watched.
+    Filtered,
+    /// Reads the clock on every run, about 100 ns.
+    Timed,
+}
+
+/// A row of the table.
+#[derive(Debug)]
+pub struct Hook {
+    /// The public name.
+    pub name: &'static str,
+    /// Programs and ways to attach them, the preferred first.
+    pub choices: &'static [Choice],
+    /// Fields of [`Offsets`](probe_wire::Offsets) without which it would tell nonsense.
+    pub fields: &'static [&'static str],
+    /// Stages and causes that it informs, by their public names.
+    pub informs: &'static [&'static str],
+    /// What it tells, in a sentence.
+    pub tells: &'static str,
+    /// What it costs.
+    pub cost: Cost,
+    /// Whether nothing useful is left without it.
+    pub required: bool,
+    /// Whether it is attached only once a tap is among the interfaces, because it costs every
+    /// packet of the host something.
+    pub only_with_tap: bool,
+}
+
+/// A row for a tracepoint that every supported kernel passes alike.
+macro_rules! tracepoint {
+    ($program:literal, $tracepoint:literal, $arguments:literal) => {
+        Choice { program: $program, attach: Attach::BtfTracepoint { tracepoint: $tracepoint, arguments: $arguments } }
+    };
+}
+
+/// Every hook, in the order in which they are attached: what later ones rely on comes first.
+pub const HOOKS: &[Hook] = &[
+    Hook {
+        name: "softirq_entry",
+        choices: &[tracepoint!("softirq_entry", "softirq_entry", 1)],
+        fields: &[],
+        informs: &["nic.rx_softirq", "host.cpu_gap"],
+        tells: "which softirq a CPU is in",
+        cost: Cost::Timed,
+        required: false,
+        only_with_tap: false,
+    },
+    Hook {
+        name: "softirq_exit",
+        choices: &[tracepoint!("softirq_exit", "softirq_exit", 1)],
+        fields: &[],
+        informs: &["nic.rx_softirq", "host.cpu_gap"],
+        tells: "how long softirqs take, each and in all",
+        cost: Cost::Timed,
+        required: false,
+        only_with_tap: false,
+    },
+    Hook {
+        name: "sched_process_exit",
+        choices: &[tracepoint!("sched_exit", "sched_process_exit", 1)],
+        fields: &["task_tgid", "task_signal", "signal_live"],
+        informs: &["app.on_cpu", "app.runqueue"],
+        tells: "the end of a watched thread or process",
+        cost: Cost::Rare,
+        required: false,
+        only_with_tap: false,
+    },
+    Hook {
+        name: "sched_process_fork",
+        choices: &[tracepoint!("sched_fork", "sched_process_fork", 2)],
+        fields: &["task_tgid", "task_pid"],
+        informs: &["app.on_cpu", "app.runqueue"],
+        tells: "threads and children of watched processes, which are watched too",
+        cost: Cost::Rare,
+        required: false,
+        only_with_tap: false,
+    },
+    Hook {
+        name: "sched_switch",
+        // The state became the fourth argument with 5.18.
+        choices: &[tracepoint!("sched_switch", "sched_switch", 4), tracepoint!("switch_old", "sched_switch", 3)],
+        fields: &["task_tgid", "task_pid"],
+        informs: &[
+            "app.on_cpu",
+            "app.runqueue",
+            "app.quota_throttle",
+            "app.futex",
+            "app.blocked_io",
+            "app.self_wait",
+            "storage.writeback",
+            "storage.journal",
+            "storage.block_queue",
+            "memory.reclaim",
+            "kernel.lock",
+        ],
+        tells: "when watched threads run and wait, in which kernel function, and who ran instead",
+        cost: Cost::Filtered,
+        required: false,
+        only_with_tap: false,
+    },
+    Hook {
+        name: "sched_waking",
+        choices: &[tracepoint!("sched_waking", "sched_waking", 1)],
+        fields: &["task_tgid", "task_pid"],
+        informs: &["app.runqueue", "app.futex", "app.blocked_io"],
+        tells: "who ends a watched thread's wait",
+        cost: Cost::Filtered,
+        required: false,
+        only_with_tap: false,
+    },
+    Hook {
+        name: "sk_data_ready",
+        choices: &[tracepoint!("sk_data_ready", "sk_data_ready", 1)],
+        fields: &["sock_skc_num", "sock_sk_protocol"],
+        informs: &["sock_enqueue", "app.socket_queue"],
+        tells: "a check is in its socket's receive queue, and how full that is",
+        cost: Cost::Filtered,
+        required: false,
+        only_with_tap: false,
+    },
+    Hook {
+        name: "sock_recv_length",
+        choices: &[tracepoint!("sock_recv", "sock_recv_length", 3)],
+        fields: &["task_tgid"],
+        informs: &["sock_read", "dependency.dns", "dependency.remote"],
+        tells: "which thread took a check from its socket, or another service's answer",
+        cost: Cost::Filtered,
+        required: false,
+        only_with_tap: false,
+    },
+    Hook {
+        name: "sock_send_length",
+        choices: &[tracepoint!("sock_send", "sock_send_length", 3)],
+        fields: &["task_tgid"],
+        informs: &["app_send", "dependency.dns", "dependency.remote"],
+        tells: "which thread sent a check or its reply, or asked another service",
+        cost: Cost::Filtered,
+        required: false,
+        only_with_tap: false,
+    },
+    Hook {
+        name: "net_dev_start_xmit",
+        choices: &[tracepoint!("start_xmit", "net_dev_start_xmit", 2)],
+        fields: &[],
+        informs: &["pnic_xmit", "nic.tx_queue"],
+        tells: "a check is handed to the driver, and on which queue",
+        cost: Cost::Filtered,
+        required: false,
+        only_with_tap: false,
+    },
+    Hook {
+        name: "qdisc_enqueue",
+        choices: &[tracepoint!("qdisc_enqueue", "qdisc_enqueue", 3)],
+        fields: &[],
+        informs: &["nic.qdisc", "nic.tx_queue"],
+        tells: "a check begins to wait in a queueing discipline, and how full that is",
+        cost: Cost::Filtered,
+        required: false,
+        only_with_tap: false,
+    },
+    Hook {
+        name: "qdisc_dequeue",
+        choices: &[tracepoint!("qdisc_dequeue", "qdisc_dequeue", 4)],
+        fields: &[],
+        informs: &["nic.qdisc", "nic.tx_queue"],
+        tells: "a check leaves a queueing discipline",
+        cost: Cost::Filtered,
+        required: false,
+        only_with_tap: false,
+    },
+    Hook {
+        name: "kfree_skb",
+        // The reason came with 5.17.
+        choices: &[tracepoint!("kfree_skb", "kfree_skb", 3), tracepoint!("kfree_skb_old", "kfree_skb", 2)],
+        fields: &["sk_buff_head", "sk_buff_tail", "sk_buff_network_header"],
+        informs: &["nic.drop", "host.forwarding", "app.socket_queue"],
+        tells: "where and why the kernel drops a check",
+        cost: Cost::Filtered,
+        required: false,
+        only_with_tap: false,
+    },
+    Hook {
+        name: "consume_skb",
+        // The place came with 6.3.
+        choices: &[tracepoint!("consume_skb", "consume_skb", 2), tracepoint!("consume_skb_old", "consume_skb", 1)],
+        fields: &["net_device_rtnl_link_ops", "rtnl_link_ops_kind"],
+        informs: &["backend_rx", "vm.backend", "vm.guest_internal"],
+        tells: "which thread of a VM's backend takes a check out of the tap's ring",
+        cost: Cost::Filtered,
+        required: false,
+        only_with_tap: true,
+    },
+    Hook {
+        name: "packet_ingress",
+        choices: &[
+            Choice { program: "stamp_ingress", attach: Attach::Tcx(Direction::Ingress) },
+            Choice { program: "stamp_ingress", attach: Attach::Clsact(Direction::Ingress) },
+        ],
+        fields: &["sk_buff_dev", "net_device_nd_net", "net_net_cookie"],
+        informs: &["pnic_rx", "guest_rx", "vnic_rx", "vm.guest_internal", "external.outside_host"],
+        tells: "a check comes in through an interface",
+        cost: Cost::Filtered,
+        required: true,
+        only_with_tap: false,
+    },
+    Hook {
+        name: "packet_egress",
+        choices: &[
+            Choice { program: "stamp_egress", attach: Attach::Tcx(Direction::Egress) },
+            Choice { program: "stamp_egress", attach: Attach::Clsact(Direction::Egress) },
+        ],
+        fields: &["sk_buff_dev", "net_device_nd_net", "net_net_cookie"],
+        informs: &["vnic_tx", "guest_tx", "pnic_queue"],
+        tells: "a check goes out through an interface",
+        cost: Cost::Filtered,
+        required: true,
+        only_with_tap: false,
+    },
+];
+
+/// The hook of this public name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Hook> {
+    HOOKS.iter().find(|hook| hook.name == name)
+}

@@ -1,0 +1,135 @@
+//! The table of kernel fields that the programs read.
+
+use probe_wire::{Offsets, UNKNOWN_OFFSET};
+
+use super::btf::KernelBtf;
+
+/// A field and where to look for it: the first place that exists counts.
+#[derive(Debug)]
+pub struct Field {
+    /// Its name in [`Offsets`].
+    pub name: &'static str,
+    /// Structure and path, the newest kernels' first.
+    pub places: &'static [(&'static str, &'static str)],
+    set: fn(&mut Offsets) -> &mut u32,
+}
+
+/// One row for each field of [`Offsets`].
+macro_rules! fields {
+    ($($name:ident: $(($structure:literal, $path:literal)),+;)*) => {
+        /// Every field, in the order of [`Offsets`].
+        pub const FIELDS: &[Field] = &[$(Field {
+            name: stringify!($name),
+            places: &[$(($structure, $path)),+],
+            set: |offsets| &mut offsets.$name,
+        }),*];
+    };
+}
+
+fields! {
+    sk_buff_head: ("sk_buff", "head");
+    sk_buff_data: ("sk_buff", "data");
+    sk_buff_tail: ("sk_buff", "tail");
+    sk_buff_len: ("sk_buff", "len");
+    sk_buff_dev: ("sk_buff", "dev");
+    sk_buff_network_header: ("sk_buff", "network_header");
+    sk_buff_mac_header: ("sk_buff", "mac_header");
+    sk_buff_transport_header: ("sk_buff", "transport_header");
+    sk_buff_queue_mapping: ("sk_buff", "queue_mapping");
+    sk_buff_protocol: ("sk_buff", "protocol");
+    net_device_ifindex: ("net_device", "ifindex");
+    net_device_nd_net: ("net_device", "nd_net.net");
+    net_device_rtnl_link_ops: ("net_device", "rtnl_link_ops");
+    rtnl_link_ops_kind: ("rtnl_link_ops", "kind");
+    net_net_cookie: ("net", "net_cookie");
+    sock_skc_num: ("sock", "__sk_common.skc_num");
+    sock_skc_dport: ("sock", "__sk_common.skc_dport");
+    sock_skc_family: ("sock", "__sk_common.skc_family");
+    sock_skc_cookie: ("sock", "__sk_common.skc_cookie");
+    sock_sk_protocol: ("sock", "sk_protocol");
+    sock_sk_rmem_alloc: ("sock", "sk_backlog.rmem_alloc");
+    sock_sk_rcvbuf: ("sock", "sk_rcvbuf");
+    task_pid: ("task_struct", "pid");
+    task_tgid: ("task_struct", "tgid");
+    task_comm: ("task_struct", "comm");
+    task_start_time: ("task_struct", "start_time");
+    // the thread's CPU moved into thread_info with 5.16
+    task_cpu: ("task_struct", "thread_info.cpu"), ("task_struct", "cpu");
+    // renamed with 5.14
+    task_state: ("task_struct", "__state"), ("task_struct", "state");
+    task_signal: ("task_struct", "signal");
+    signal_live: ("signal_struct", "live");
+    task_sched_task_group: ("task_struct", "sched_task_group");
+    // x86 has it with the CPU's variables instead: by itself, from 6.2 to 6.14 in one structure
+    task_preempt_count: ("task_struct", "thread_info.preempt_count");
+    task_se_cfs_rq: ("task_struct", "se.cfs_rq");
+    cfs_rq_rq: ("cfs_rq", "rq");
+    percpu_runqueues: (".data..percpu", "runqueues");
+    percpu_preempt_count:
+        (".data..percpu", "__preempt_count"), (".data..percpu", "pcpu_hot.preempt_count");
+    task_group_parent: ("task_group", "parent");
+    task_group_cfs_bandwidth: ("task_group", "cfs_bandwidth");
+    cfs_bandwidth_nr_throttled: ("cfs_bandwidth", "nr_throttled");
+    cfs_bandwidth_throttled_time: ("cfs_bandwidth", "throttled_time");
+    qdisc_handle: ("Qdisc", "handle");
+    qdisc_flags: ("Qdisc", "flags");
+    qdisc_ops: ("Qdisc", "ops");
+    qdisc_ops_id: ("Qdisc_ops", "id");
+    qdisc_q_len: ("Qdisc", "q.qlen");
+    qdisc_qstats_backlog: ("Qdisc", "qstats.backlog");
+    qdisc_qstats_drops: ("Qdisc", "qstats.drops");
+    qdisc_qstats_requeues: ("Qdisc", "qstats.requeues");
+    qdisc_qstats_overlimits: ("Qdisc", "qstats.overlimits");
+    netdev_queue_state: ("netdev_queue", "state");
+}
+
+/// Offsets of the running kernel and the names of the fields it does not have.
+#[derive(Debug)]
+pub struct Resolved {
+    /// What the programs are told.
+    pub offsets: Offsets,
+    /// Fields whose offset is [`UNKNOWN_OFFSET`].
+    pub missing: Vec<&'static str>,
+}
+
+/// Looks up every field.
+#[must_use]
+pub fn resolve(btf: &KernelBtf) -> Resolved {
+    let mut offsets = Offsets::default();
+    let mut missing = Vec::new();
+    for field in FIELDS {
+        let found = field.places.iter().find_map(|(structure, path)| btf.field_offset(structure, path));
+        if found.is_none() {
+            missing.push(field.name);
+        }
+        *(field.set)(&mut offsets) = found.unwrap_or(UNKNOWN_OFFSET);
+    }
+    Resolved { offsets, missing }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hooks::HOOKS;
+    use zerocopy::IntoBytes;
+
+    #[test]
+    fn every_field_of_the_wire_has_one_row() {
+        let mut offsets = Offsets::default();
+        for (number, field) in (1..).zip(FIELDS) {
+            let slot = (field.set)(&mut offsets);
+            assert_eq!(*slot, 0, "{} is set twice", field.name);
+            *slot = number;
+        }
+        let words = offsets.as_bytes().chunks_exact(4);
+        assert_eq!(words.len(), FIELDS.len());
+        assert!(words.into_iter().all(|word| word != [0; 4]));
+    }
+
+    #[test]
+    fn hooks_need_fields_that_exist() {
+        for name in HOOKS.iter().flat_map(|hook| hook.fields) {
+            assert!(FIELDS.iter().any(|field| field.name == *name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Packet programs on interfaces, in whatever network namespace those are.
+
+use std::{io, os::fd::AsFd};
+
+use aya::{
+    Ebpf,
+    programs::{
+        LinkOrder, Program, ProgramError, SchedClassifier, TcAttachType,
+        tc::{self, NlOptions, SchedClassifierLinkId, TcAttachOptions, TcError},
+    },
+};
+use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+
+use super::{Attached, LoadError, Netns, Outcome, netlink, netns, object, self_test};
+use crate::hooks::{Attach, Choice, Direction};
+use crate::target::namespace_cookie;
+
+/// `ARPHRD_*` of the devices whose frames begin with an Ethernet header.
+/// <https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/if_arp.h>
+const ETHERNET_HARDWARE: [u16; 2] = [1, 772];
+
+/// An interface to stamp packets at.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Attachment {
+    /// Its network namespace; `None` for the caller's.
+    pub netns: Option<Netns>,
+    /// Its index there.
+    pub ifindex: u32,
+    /// Its name there, for messages; the index decides.
+    pub name: String,
+}
+
+/// What has become of an interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Presence {
+    /// It is there, under this name.
+    Named(String),
+    /// It is not in its namespace.
+    NoInterface,
+    /// Its namespace is gone, or another one stands in its place.
+    NoNamespace,
+    /// The process by which its namespace was entered is gone; others may be there.
+    NoWay,
+    /// The kernel did not say.
+    Unknown,
+}
+
+/// Looks for an interface in its namespace, which has this cookie.
+#[must_use]
+pub fn presence(attachment: &Attachment, netns_cookie: u64) -> Presence {
+    let look = || {
+        let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+        let same = namespace_cookie(socket.as_fd()).is_none_or(|cookie| cookie == netns_cookie);
+        Ok::<_, rustix::io::Errno>(same.then(|| netdevice::index_to_name(&socket, attachment.ifindex)))
+    };
+    match netns::inside(attachment.netns.as_ref(), look) {
+        Ok(Ok(Some(Ok(name)))) => Presence::Named(name),
+        Ok(Ok(Some(Err(rustix::io::Errno::NODEV | rustix::io::Errno::NXIO)))) => Presence::NoInterface,
+        Ok(Ok(None)) => Presence::NoNamespace,
+        Ok(Ok(Some(Err(_))) | Err(_)) => Presence::Unknown,
+        Err(error) if is_no_namespace(&error) => match &attachment.netns {
+            Some(netns) if netns.path().starts_with("/proc") => Presence::NoWay,
+            _ => Presence::NoNamespace,
+        },
+        Err(_) => Presence::Unknown,
+    }
+}
+
+/// The file that stood for a namespace is gone, or only its empty place is left.
+fn is_no_namespace(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH | libc::EINVAL))
+}
+
+/// An interface whose packets are stamped.
+#[derive(Debug)]
+pub struct AttachedInterface {
+    /// What was asked for.
+    pub attachment: Attachment,
+    /// Cookie of its network namespace, as packet events have it.
+    pub netns_cookie: u64,
+    /// How the programs are attached.
+    pub attach: &'static str,
+    links: Vec<Link>,
+    /// Whether `clsact` was not there before.
+    added_clsact: bool,
+}
+
+#[derive(Debug)]
+struct Link {
+    program: &'static str,
+    id: SchedClassifierLinkId,
+}
+
+impl Attached {
+    /// Attaches the packet programs to an interface.
+    ///
+    /// # Errors
+    ///
+    /// When its namespace or the interface is gone, or the kernel refuses the programs. Nothing
+    /// stays attached to it then.
+    pub fn attach_interface(&mut self, attachment: &Attachment) -> Result<(), LoadError> {
+        let mut choices: Vec<Choice> = self.hooks.iter().filter_map(|state| packet_choice(&state.outcome)).collect();
+        // The way out first: a check that came in is then seen to leave, and stays not open.
+        choices.sort_by_key(|choice| is_ingress(choice.attach));
+        let place = attachment.netns.as_ref();
+        let found =
+            netns::inside(place, || look_up(attachment)).map_err(|source| cannot_enter(attachment, source))??;
+        if found.link.tun {
+            self.attach_waiting();
+        }
+        let ebpf = &mut self.ebpf;
+        let work = || attach_here(ebpf, attachment, &choices, &found);
+        let inside = netns::inside(place, work);
+        self.interfaces.push(inside.map_err(|source| cannot_enter(attachment, source))??);
+        Ok(())
+    }
+
+    /// Detaches the packet programs from an interface, which may be gone already. False when they
+    /// are not attached to it.
+    pub fn detach_interface(&mut self, attachment: &Attachment) -> bool {
+        let found = self.interfaces.iter().position(|one| one.attachment == *attachment);
+        let Some(index) = found else { return false };
+        let interface = self.interfaces.swap_remove(index);
+        detach(&mut self.ebpf, interface);
+        true
+    }
+}
+
+impl Attached {
+    /// Takes every program off the host. Maps and counters stay readable: what the programs have
+    /// emitted until now is final.
+    pub fn detach(&mut self) {
+        self.skipped_runs = Some(self.skipped_runs());
+        for interface in self.interfaces.drain(..) {
+            detach(&mut self.ebpf, interface);
+        }
+        for (_, program) in self.ebpf.programs_mut() {
+            // A program that was never loaded has nothing to unload.
+            let _ = match program {
+                Program::BtfTracePoint(program) => program.unload(),
+                Program::SchedClassifier(program) => program.unload(),
+                _ => Ok(()),
+            };
+        }
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        for interface in self.interfaces.drain(..) {
+            detach(&mut self.ebpf, interface);
+        }
+    }
+}
+
+fn packet_choice(outcome: &Outcome) -> Option<Choice> {
+    match outcome {
+        Outcome::Attached(choice) => match choice.attach {
+            Attach::Tcx(_) | Attach::Clsact(_) => Some(*choice),
+            Attach::BtfTracepoint { .. } => None,
+        },
+        Outcome::Waiting(_) | Outcome::Refused(_) | Outcome::Excluded => None,
+    }
+}
+
+fn cannot_enter(attachment: &Attachment, source: io::Error) -> LoadError {
+    let netns = attachment.netns.as_ref().map(Netns::to_string).unwrap_or_default();
+    LoadError::Netns { netns, source }
+}
+
+fn attach_here(
+    ebpf: &mut Ebpf,
+    attachment: &Attachment,
+    choices: &[Choice],
+    found: &Found,
+) -> Result<AttachedInterface, LoadError> {
+    let name = &found.name;
+    let mut interface = AttachedInterface {
+        attachment: attachment.clone(),
+        netns_cookie: self_test::netns_cookie(ebpf)?,
+        attach: choices.first().map_or("none", |choice| choice.attach.name()),
+        links: Vec::new(),
+        added_clsact: false,
+    };
+    for choice in choices {
+        let program = program_for(choice.attach, found.link.hardware);
+        match attach(ebpf, &mut interface, program, name, choice.attach) {
+            Ok(id) => interface.links.push(Link { program, id }),
+            Err(source) => {
+                detach_here(ebpf, interface);
+                return Err(LoadError::Attach {
+                    program,
+                    name: name.clone(),
+                    attach: choice.attach.name(),
+                    source: Box::new(source),
+                });
+            }
+        }
+    }
+    Ok(interface)
+}
+
+/// An interface as it is now.
+struct Found {
+    name: String,
+    link: netlink::Link,
+}
+
+fn look_up(attachment: &Attachment) -> Result<Found, LoadError> {
+    let find = || {
+        let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+        let name = netdevice::index_to_name(&socket, attachment.ifindex)?;
+        Ok(Found { name, link: netlink::link(attachment.ifindex)? })
+    };
+    find().map_err(|source| LoadError::Interface { name: attachment.name.clone(), ifindex: attachment.ifindex, source })
+}
+
+/// The program for what the frames of this hardware begin with.
+fn program_for(attach: Attach, hardware: u16) -> &'static str {
+    let ethernet = ETHERNET_HARDWARE.contains(&hardware);
+    match (is_ingress(attach), ethernet) {
+        (true, true) => "stamp_ingress",
+        (true, false) => "stamp_in_ip",
+        (false, true) => "stamp_egress",
+        (false, false) => "stamp_out_ip",
+    }
+}
+
+fn is_ingress(attach: Attach) -> bool {
+    matches!(attach, Attach::Tcx(Direction::Ingress) | Attach::Clsact(Direction::Ingress))
+}
+
+fn attach(
+    ebpf: &mut Ebpf,
+    interface: &mut AttachedInterface,
+    program: &str,
+    name: &str,
+    attach: Attach,
+) -> Result<SchedClassifierLinkId, ProgramError> {
+    object::load_classifier(ebpf, program)?;
+    let side = if is_ingress(attach) { TcAttachType::Ingress } else { TcAttachType::Egress };
+    let options = if matches!(attach, Attach::Clsact(_)) {
+        interface.added_clsact |= add_clsact(name)?;
+        TcAttachOptions::Netlink(NlOptions::default())
+    } else {
+        // Before the programs that are there: those may redirect a packet or end its way.
+        TcAttachOptions::TcxOrder(LinkOrder::first())
+    };
+    classifier(ebpf, program)?.attach_with_options(name, side, options)
+}
+
+fn classifier<'a>(ebpf: &'a mut Ebpf, program: &str) -> Result<&'a mut SchedClassifier, ProgramError> {
+    ebpf.program_mut(program).ok_or(ProgramError::NotLoaded)?.try_into()
+}
+
+/// Adds `clsact`; false when it is there already.
+fn add_clsact(name: &str) -> Result<bool, ProgramError> {
+    match tc::qdisc_add_clsact(name) {
+        Ok(()) => Ok(true),
+        Err(TcError::AlreadyAttached) => Ok(false),
+        Err(TcError::NetlinkError(error)) if error.raw_os_error() == Some(libc::EEXIST) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Detaches from an interface in its namespace. If that is gone, so are its interfaces.
+fn detach(ebpf: &mut Ebpf, interface: AttachedInterface) {
+    let netns = interface.attachment.netns.clone();
+    let _ = netns::inside(netns.as_ref(), || detach_here(ebpf, interface));
+}
+
+/// Failures mean that the interface, or what was on it, is gone, which is what was wanted.
+fn detach_here(ebpf: &mut Ebpf, interface: AttachedInterface) {
+    let ifindex = interface.attachment.ifindex;
+    for link in interface.links {
+        let _ = classifier(ebpf, link.program).and_then(|program| program.detach(link.id));
+    }
+    if interface.added_clsact && matches!(netlink::has_filters(ifindex), Ok(false)) {
+        let _ = netlink::remove_clsact(ifindex);
+    }
+}

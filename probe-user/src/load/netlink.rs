@@ -1,0 +1,184 @@
+//! The three things about an interface that only netlink can tell or do.
+//! Layouts: <https://man7.org/linux/man-pages/man7/rtnetlink.7.html>.
+
+use std::{io, os::fd::OwnedFd};
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, sendto, socket_with};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
+const RTM_DELQDISC: u16 = 37;
+const RTM_NEWTFILTER: u16 = 44;
+const RTM_GETTFILTER: u16 = 46;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
+const NLM_F_DUMP: u16 = 0x300;
+/// `TC_H_CLSACT`, with its two sides.
+const CLSACT: u32 = 0xffff_fff1;
+const CLSACT_HANDLE: u32 = 0xffff_0000;
+const SIDES: [u32; 2] = [0xffff_fff2, 0xffff_fff3];
+/// A kernel answer fits in a page; dumps come in pieces of up to 32 KiB.
+const ANSWER_BYTES: usize = 1 << 15;
+
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Header {
+    len: u32,
+    kind: u16,
+    flags: u16,
+    seq: u32,
+    port: u32,
+}
+
+/// `struct ifinfomsg`.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct LinkMessage {
+    family: u8,
+    reserved: u8,
+    hardware: u16,
+    ifindex: u32,
+    flags: u32,
+    change: u32,
+}
+
+/// `struct tcmsg`.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct TcMessage {
+    family: u8,
+    reserved: [u8; 3],
+    ifindex: u32,
+    handle: u32,
+    parent: u32,
+    info: u32,
+}
+
+/// What an interface is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Link {
+    /// Its kind of hardware, an `ARPHRD_*`.
+    pub(super) hardware: u16,
+    /// It is a tun or tap.
+    pub(super) tun: bool,
+}
+
+/// What an interface is.
+///
+/// # Errors
+///
+/// When there is no such interface.
+pub(super) fn link(ifindex: u32) -> io::Result<Link> {
+    let body = LinkMessage { family: 0, reserved: 0, hardware: 0, ifindex, flags: 0, change: 0 };
+    let answers = ask(RTM_GETLINK, NLM_F_ACK, body.as_bytes())?;
+    let link = answers.iter().find(|answer| answer.kind == RTM_NEWLINK);
+    let link = link.and_then(|answer| LinkMessage::read_from_prefix(&answer.body).ok());
+    let link = link.map(|(link, attributes)| {
+        let kind = attribute(attributes, IFLA_LINKINFO).and_then(|info| attribute(info, IFLA_INFO_KIND));
+        Link { hardware: link.hardware, tun: kind == Some(b"tun\0") }
+    });
+    link.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// The value of the first attribute of this type.
+fn attribute(mut rest: &[u8], wanted: u16) -> Option<&[u8]> {
+    /// Flags beside the type: nested, and in network order.
+    const TYPE: u16 = 0x3fff;
+    loop {
+        let (len, _) = u16::read_from_prefix(rest).ok()?;
+        let (kind, _) = u16::read_from_prefix(rest.get(2..)?).ok()?;
+        let len = usize::from(len);
+        let value = rest.get(4..len)?;
+        if kind & TYPE == wanted {
+            return Some(value);
+        }
+        rest = rest.get(len.next_multiple_of(4)..)?;
+    }
+}
+
+/// Whether an interface's `clsact` holds any filter.
+///
+/// # Errors
+///
+/// When the kernel refuses to say.
+pub(super) fn has_filters(ifindex: u32) -> io::Result<bool> {
+    for parent in SIDES {
+        let body = tc_message(ifindex, 0, parent);
+        let answers = ask(RTM_GETTFILTER, NLM_F_DUMP, body.as_bytes())?;
+        if answers.iter().any(|answer| answer.kind == RTM_NEWTFILTER) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Removes an interface's `clsact` and all that it holds.
+///
+/// # Errors
+///
+/// When there is none or the kernel refuses.
+pub(super) fn remove_clsact(ifindex: u32) -> io::Result<()> {
+    let body = tc_message(ifindex, CLSACT_HANDLE, CLSACT);
+    ask(RTM_DELQDISC, NLM_F_ACK, body.as_bytes()).map(drop)
+}
+
+fn tc_message(ifindex: u32, handle: u32, parent: u32) -> TcMessage {
+    TcMessage { family: 0, reserved: [0; 3], ifindex, handle, parent, info: 0 }
+}
+
+struct Answer {
+    kind: u16,
+    body: Vec<u8>,
+}
+
+/// Sends a request and collects the answers up to the end of the dump or the acknowledgement.
+fn ask(kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<Answer>> {
+    let socket = send(kind, flags, body)?;
+    let mut answers = Vec::new();
+    let mut buffer = vec![0; ANSWER_BYTES];
+    loop {
+        let (len, _) = recv(&socket, buffer.as_mut_slice(), RecvFlags::empty())?;
+        let mut rest = buffer.get(..len).unwrap_or_default();
+        while let Some(answer) = next(&mut rest) {
+            match answer.kind {
+                NLMSG_DONE => return Ok(answers),
+                NLMSG_ERROR => return verdict(&answer.body).map(|()| answers),
+                _ => answers.push(answer),
+            }
+        }
+    }
+}
+
+fn send(kind: u16, flags: u16, body: &[u8]) -> io::Result<OwnedFd> {
+    let len = u32::try_from(size_of::<Header>() + body.len()).map_err(io::Error::other)?;
+    let header = Header { len, kind, flags: flags | NLM_F_REQUEST, seq: 1, port: 0 };
+    // Without a protocol it is `NETLINK_ROUTE`.
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    let message = [header.as_bytes(), body].concat();
+    let kernel = netlink::SocketAddrNetlink::new(0, 0);
+    sendto(&socket, &message, SendFlags::empty(), &kernel)?;
+    Ok(socket)
+}
+
+/// Takes a message off the front; `None` at the end or when the rest is cut.
+fn next(rest: &mut &[u8]) -> Option<Answer> {
+    let (header, _) = Header::read_from_prefix(rest).ok()?;
+    let len = header.len as usize;
+    let body = rest.get(size_of::<Header>()..len)?.to_vec();
+    *rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
+    Some(Answer { kind: header.kind, body })
+}
+
+/// The errno of an acknowledgement; 0 is success.
+fn verdict(body: &[u8]) -> io::Result<()> {
+    match i32::read_from_prefix(body) {
+        Ok((0, _)) => Ok(()),
+        Ok((errno, _)) => Err(io::Error::from_raw_os_error(errno.saturating_neg())),
+        Err(_) => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
