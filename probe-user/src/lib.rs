@@ -38,5 +38,11 @@ pub mod attribution;
 pub mod symbols;
 pub mod summary;
 
+// Results to the outside.
+pub mod catalog;
+pub mod sink;
+
 // All of it, wired together.
 pub mod pipeline;
+pub mod live;
+pub mod cli;

@@ -1,0 +1,314 @@
+//! Every published field once: name, unit, type and meaning.
+//!
+//! The JSON sink writes exactly these, and reference documentation and schemas are made from
+//! them. Names are stable: fields are added, never renamed.
+
+/// What a number or text counts in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Nanoseconds; the name is `ns` or ends in `_ns`.
+    Nanoseconds,
+    /// Wall time, RFC 3339 in UTC with nine decimals; the name ends in `_at`.
+    Timestamp,
+    /// Things counted.
+    Count,
+    /// A part of a whole, 0 to 1.
+    Ratio,
+    /// A number that names something: a CPU, an interface, a thread.
+    Number,
+    /// A word or a sentence.
+    Text,
+    /// Yes or no.
+    Flag,
+    /// Holds other fields.
+    Group,
+}
+
+/// JSON type of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Shape {
+    /// A whole number below 2^53, except nanoseconds, which may use 64 bits.
+    Integer,
+    /// A number with decimals.
+    Float,
+    /// Text.
+    String,
+    /// `true` or `false`.
+    Boolean,
+    /// An object.
+    Object,
+    /// A list; `[]` in the names of what it holds.
+    List,
+}
+
+/// One published field.
+#[derive(Debug, Clone, Copy)]
+pub struct Field {
+    /// Type of the line it stands in.
+    pub record: &'static str,
+    /// Name from the line's top, with `.` into objects and `[]` into lists.
+    pub name: &'static str,
+    /// What it counts in.
+    pub unit: Unit,
+    /// Its JSON type.
+    pub shape: Shape,
+    /// It can be `null`.
+    pub nullable: bool,
+    /// What it says; for a duration, from where to where.
+    pub description: &'static str,
+}
+
+const fn field(
+    record: &'static str,
+    name: &'static str,
+    unit: Unit,
+    shape: Shape,
+    nullable: bool,
+    description: &'static str,
+) -> Field {
+    Field { record, name, unit, shape, nullable, description }
+}
+
+const fn ns(record: &'static str, name: &'static str, description: &'static str) -> Field {
+    field(record, name, Unit::Nanoseconds, Shape::Integer, false, description)
+}
+
+const fn count(record: &'static str, name: &'static str, description: &'static str) -> Field {
+    field(record, name, Unit::Count, Shape::Integer, false, description)
+}
+
+const fn number(record: &'static str, name: &'static str, description: &'static str) -> Field {
+    field(record, name, Unit::Number, Shape::Integer, false, description)
+}
+
+const fn text(record: &'static str, name: &'static str, description: &'static str) -> Field {
+    field(record, name, Unit::Text, Shape::String, false, description)
+}
+
+const fn maybe(record: &'static str, name: &'static str, description: &'static str) -> Field {
+    field(record, name, Unit::Text, Shape::String, true, description)
+}
+
+const fn time(record: &'static str, name: &'static str, description: &'static str) -> Field {
+    field(record, name, Unit::Timestamp, Shape::String, false, description)
+}
+
+const fn moment(record: &'static str, name: &'static str, description: &'static str) -> Field {
+    field(record, name, Unit::Timestamp, Shape::String, true, description)
+}
+
+const fn flag(record: &'static str, name: &'static str, description: &'static str) -> Field {
+    field(record, name, Unit::Flag, Shape::Boolean, false, description)
+}
+
+const fn ratio(record: &'static str, name: &'static str, nullable: bool, description: &'static str) -> Field {
+    field(record, name, Unit::Ratio, Shape::Float, nullable, description)
+}
+
+const fn list(record: &'static str, name: &'static str, description: &'static str) -> Field {
+    field(record, name, Unit::Group, Shape::List, false, description)
+}
+
+const fn object(record: &'static str, name: &'static str, nullable: bool, description: &'static str) -> Field {
+    field(record, name, Unit::Group, Shape::Object, nullable, description)
+}
+
+const J: &str = "journey";
+const P: &str = "lapse";
+const N: &str = "notice";
+const E: &str = "episode";
+const L: &str = "loss";
+const S: &str = "summary";
+
+/// The table of published fields, in the order in which they are written.
+pub const FIELDS: &[Field] = &[
+    text(J, "type", "`journey`: one health check; an open one comes again while it stays open"),
+    text(J, "id", "identity of the check within the run, a decimal number"),
+    text(J, "signature", "name of the signature that recognised it, or the inline rule"),
+    text(J, "target", "label of the interface that stands for the target"),
+    text(J, "perspective", "`served`: the request came in here; `sent`: this host asks"),
+    text(J, "source", "address of the request's sender, with port for UDP and TCP"),
+    text(J, "destination", "address that the request was sent to, with port for UDP and TCP"),
+    text(J, "outcome", "`replied`, `lost`, `open`, `ambiguous` or `broken`"),
+    maybe(J, "outcome_reason", "why it was lost or is broken"),
+    time(J, "started_at", "when it passed its first stage"),
+    ns(J, "elapsed_ns", "from its first stage to its end; for an open check until now"),
+    flag(
+        J,
+        "slow",
+        "slower than the threshold, or lost, or open for longer than the threshold; episode and summary count the lost apart",
+    ),
+    count(J, "retransmissions", "copies of the request beyond the first"),
+    list(J, "stages", "the stages it passed, in the order of time"),
+    text(J, "stages[].stage", "name of the stage"),
+    ns(J, "stages[].at_ns", "from the check's first stage to this one"),
+    number(J, "stages[].cpu", "CPU on which it was seen"),
+    number(J, "stages[].queue", "hardware queue plus 1; 0 if none or unknown"),
+    number(J, "stages[].ifindex", "index of the interface; 0 inside a socket"),
+    maybe(J, "stages[].interface", "name of the interface"),
+    number(J, "stages[].tgid", "process for which it was done; 0 if none"),
+    number(J, "stages[].tid", "thread for which it was done; 0 if none"),
+    list(J, "drops", "every drop of one of its packets by the kernel"),
+    ns(J, "drops[].at_ns", "from the check's first stage to the drop"),
+    text(J, "drops[].reason", "the kernel's drop reason"),
+    text(J, "drops[].location", "kernel function that dropped it, or its address"),
+    number(J, "drops[].ifindex", "index of the interface; 0 if none"),
+    maybe(J, "drops[].interface", "name of the interface"),
+    flag(J, "drops[].reply", "the reply was dropped, not the request"),
+    list(J, "ledger", "its time split between causes; never overlapping, in the order of time"),
+    text(J, "ledger[].cause", "who took the time"),
+    ns(J, "ledger[].at_ns", "from the check's first stage to the start of this part"),
+    ns(J, "ledger[].ns", "from the start of this part to its end"),
+    text(J, "ledger[].span", "the stretch of the path in which it was taken"),
+    object(J, "ledger[].offender", true, "who is behind it"),
+    text(J, "ledger[].offender.comm", "name of the thread; empty if it is not a thread"),
+    number(J, "ledger[].offender.tgid", "its process; 0 if it is not a thread"),
+    number(J, "ledger[].offender.tid", "its number; 0 if it is not a thread"),
+    text(J, "ledger[].offender.cgroup", "its cgroup; empty if unknown"),
+    text(J, "ledger[].offender.device", "device or queueing discipline; empty if it is none"),
+    list(J, "ledger[].path", "waits followed from the check's own thread to the cause, as causes"),
+    list(J, "ledger[].evidence", "what proves it, one fact an element"),
+    ns(J, "unexplained_ns", "what remains of the elapsed time: no cause is proven for it"),
+    list(J, "unexplained_reasons", "why no cause is proven for it"),
+    object(J, "verdict", false, "what is concluded about the check"),
+    text(J, "verdict.status", "`cause`, `split`, `unresolved` or `healthy`"),
+    maybe(J, "verdict.cause", "the cause that owns at least half of the delay, or the largest of a split"),
+    ratio(J, "verdict.share", true, "the cause's part of the delay above the baseline"),
+    maybe(J, "verdict.reason", "why it is unresolved"),
+    text(P, "type", "`lapse`: the request of a periodic check came late"),
+    text(P, "id", "identity of the check that came late"),
+    text(P, "signature", "name of the signature, which says how often a check is expected"),
+    text(P, "target", "label of the interface that stands for the target"),
+    time(P, "due_at", "when it was due: the request before it plus the interval"),
+    ns(P, "late_ns", "from when it was due to when it passed its first stage"),
+    text(P, "cause", "always `external.outside_host`: this host saw the request late"),
+    text(N, "type", "`notice`: something about the run itself"),
+    text(N, "notice", "always `interface_gone`: from here on its checks are not seen, and the run is incomplete"),
+    time(N, "noticed_at", "when that was noticed, about a second later at most"),
+    number(N, "ifindex", "index of the interface"),
+    maybe(N, "interface", "name of the interface"),
+    text(N, "target", "label of the interface"),
+    text(N, "reason", "how it went"),
+    text(E, "type", "`episode`: a stretch of time at one target"),
+    text(E, "target", "label of the interface that stands for the target"),
+    time(E, "started_at", "start of its first check"),
+    time(E, "ended_at", "end of its last check"),
+    count(E, "checks", "checks"),
+    count(
+        E,
+        "slow",
+        "slow ones, open ones over the threshold included; the lost, whose own line says slow too, not counted",
+    ),
+    count(E, "lost", "lost ones"),
+    count(E, "open", "still open ones at its end"),
+    count(E, "unresolved", "slow or lost ones without a verdict"),
+    field(
+        E,
+        "baseline_p50_ns",
+        Unit::Nanoseconds,
+        Shape::Integer,
+        true,
+        "median of its healthy checks, from first stage to end; null without any",
+    ),
+    list(E, "causes", "causes by their share, largest first"),
+    text(E, "causes[].cause", "the cause"),
+    ns(
+        E,
+        "causes[].ns",
+        "time above the normal that it took from slow and lost checks, summed over their ledgers; that of a dropped \
+         check ends at the drop",
+    ),
+    ratio(
+        E,
+        "causes[].share",
+        false,
+        "its part of their delay, where a dropped check counts with the time its client waits: the run's limit for \
+         lost checks",
+    ),
+    count(E, "causes[].checks", "checks that it touched"),
+    count(E, "causes[].lost", "lost checks whose verdict it is"),
+    object(E, "causes[].offender", true, "who took the most of it"),
+    text(E, "causes[].offender.comm", "name of the thread; empty if it is not a thread"),
+    number(E, "causes[].offender.tgid", "its process; 0 if it is not a thread"),
+    number(E, "causes[].offender.tid", "its number; 0 if it is not a thread"),
+    text(E, "causes[].offender.cgroup", "its cgroup; empty if unknown"),
+    text(E, "causes[].offender.device", "device or queueing discipline; empty if it is none"),
+    ns(
+        E,
+        "unexplained_ns",
+        "time of slow and lost checks for which no cause is proven, summed; that of a dropped check ends at the drop",
+    ),
+    object(E, "verdict", false, "what is concluded about the episode"),
+    text(E, "verdict.status", "`cause`, `split`, `unresolved` or `healthy`"),
+    maybe(E, "verdict.cause", "the cause that owns at least half of the delay, or the largest of a split"),
+    ratio(E, "verdict.share", true, "the cause's part of the delay above the baseline"),
+    maybe(E, "verdict.reason", "why it is unresolved"),
+    text(L, "type", "`loss`: every record of the run accounted for"),
+    count(L, "emitted", "attempts of the kernel programs to emit a record"),
+    count(L, "received", "records received and decoded"),
+    count(L, "lost", "records that found their ring full"),
+    count(L, "late", "records that came after the reorder window"),
+    count(L, "unmatched", "records about packets and sockets that belong to no check"),
+    count(L, "dropped", "lines that were not written because the reader was too slow"),
+    count(L, "undecodable", "records that could not be decoded"),
+    count(L, "ambiguous", "of the unmatched: packets that fitted several checks"),
+    count(L, "evicted", "checks given up to make room for newer ones"),
+    count(
+        L,
+        "brief",
+        "checks that came with more others than can be looked into: counted, their time ascribed to nothing",
+    ),
+    count(L, "unreported", "lines about open checks that were left out because there were too many"),
+    count(L, "joined", "records that belong to a check"),
+    count(L, "evidence", "records about threads and interrupts"),
+    list(L, "by_kind", "the same for each kind of record that occurred"),
+    text(L, "by_kind[].kind", "kind of record"),
+    count(L, "by_kind[].emitted", "attempts to emit"),
+    count(L, "by_kind[].received", "records received"),
+    count(L, "by_kind[].lost", "attempts that found the ring full"),
+    list(L, "by_cpu", "the same for each CPU that emitted anything"),
+    number(L, "by_cpu[].cpu", "CPU"),
+    count(L, "by_cpu[].emitted", "attempts to emit"),
+    count(L, "by_cpu[].received", "records received"),
+    count(L, "by_cpu[].lost", "attempts that found the ring full"),
+    list(L, "skipped_runs", "runs that the kernel skipped because the program was running on that CPU already"),
+    text(L, "skipped_runs[].program", "name of the program"),
+    count(L, "skipped_runs[].count", "runs skipped"),
+    text(S, "type", "`summary`: the run in one object, the last line"),
+    moment(S, "started_at", "start of the first check; null if there was none"),
+    moment(S, "ended_at", "the latest instant that any check tells of; null if there was none"),
+    ns(S, "elapsed_ns", "from the start of the first check to the latest instant that any tells of"),
+    count(S, "targets", "targets"),
+    count(S, "checks", "checks, the open ones counted once"),
+    count(
+        S,
+        "slow",
+        "slow ones, open ones over the threshold included; the lost, whose own line says slow too, not counted",
+    ),
+    count(S, "lost", "lost ones"),
+    count(S, "open", "still open ones"),
+    count(S, "ambiguous", "ones that could not be told apart"),
+    count(S, "broken", "ones whose stages contradict each other, or that were given up"),
+    count(S, "unresolved", "slow or lost ones without a verdict"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::{FIELDS, Unit};
+
+    #[test]
+    fn durations_end_in_their_unit_and_instants_in_at() {
+        for field in FIELDS {
+            let leaf = field.name.rsplit(['.', ']']).next().unwrap_or(field.name);
+            assert_eq!(field.unit == Unit::Nanoseconds, leaf == "ns" || leaf.ends_with("_ns"), "{}", field.name);
+            assert_eq!(field.unit == Unit::Timestamp, leaf.ends_with("_at"), "{}", field.name);
+        }
+    }
+
+    #[test]
+    fn no_field_stands_twice() {
+        let mut names: Vec<_> = FIELDS.iter().map(|field| (field.record, field.name)).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+}

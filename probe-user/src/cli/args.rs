@@ -1,0 +1,180 @@
+//! The command line as it is typed; `config` gives it meaning.
+
+use super::value;
+use crate::clock::DurNs;
+use crate::event::Threshold;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Where did this health check's time go, and who took it?
+#[derive(Debug, Parser)]
+#[command(name = "whylag", version, about, after_help = AFTER_HELP, disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Exit status: 0 healthy or done, 1 could not run, 2 wrong usage, 3 slow or lost checks were found \
+(with --check), 4 incomplete because events were lost or a watched interface went (with --strict). When both apply, 4 wins: an \
+incomplete run proves nothing.";
+
+const ATTACH_HELP: &str = "\
+What comes before what: what is named decides; what is not named is found, and what was chosen is said \
+on standard error. A signature that holds a / or ends in .toml, and does not begin as a rule does \
+(udp:, tcp:, icmp:), is a file; anything else is a preset or an inline rule. Colour needs a terminal and \
+an unset NO_COLOR. One SIGINT, SIGTERM or SIGHUP ends the run with its summary, a second one at once; a SIGHUP that \
+nohup ignores does nothing. When every interface of the named targets is gone, the run ends with status 1; \
+one that watches what it found waits for new ones.";
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Watch health checks live and say where their time goes
+    Attach(Box<AttachArgs>),
+    /// Show the same journeys again from a recording, or from captures taken at the NICs
+    Replay(ReplayArgs),
+    /// Say what this host can do, what is refused and why, and the exact fix
+    Doctor(DoctorArgs),
+    /// Health-check signatures: the presets, and a trial on a capture
+    Signature {
+        /// What about them.
+        #[command(subcommand)]
+        command: SignatureCommand,
+    },
+    /// What a cause means and what proves it; without CAUSE, all of them
+    Explain(ExplainArgs),
+}
+
+/// `whylag attach`.
+#[derive(Debug, Args)]
+#[command(after_help = ATTACH_HELP)]
+pub struct AttachArgs {
+    /// Interface, process, VM or container to watch; found by itself when none is named
+    #[arg(value_name = "TARGET")]
+    pub targets: Vec<String>,
+    /// What the checks look like: a preset, an inline rule, or a TOML file (repeatable) [default: icmp-echo]
+    #[arg(short, long = "signature", value_name = "SIGNATURE")]
+    pub signatures: Vec<String>,
+    /// Stop after this long, such as 30s or 5m
+    #[arg(short, long, value_parser = value::duration, allow_hyphen_values = true)]
+    pub duration: Option<DurNs>,
+    /// Stop after this many checks have ended; those that are open then are told as open
+    #[arg(short = 'n', long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// A check is slow above this time (20ms) or above this multiple of the usual (5x)
+    #[arg(short, long, default_value = value::DEFAULT_THRESHOLD, value_parser = value::threshold, allow_hyphen_values = true)]
+    pub threshold: Threshold,
+    /// A check without an answer is lost after this long
+    #[arg(long, default_value = "90s", value_parser = value::duration, allow_hyphen_values = true)]
+    pub lost_after: DurNs,
+    /// What to write on standard output
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Keep every event in FILE, which must be new or empty, for `whylag replay`
+    #[arg(short, long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Physical NIC (repeatable)
+    #[arg(long, value_name = "IF")]
+    pub pnic: Vec<String>,
+    /// Host end of a VM's tap or of a veth pair, with a label for the output (repeatable)
+    #[arg(long, value_name = "IF[=LABEL]")]
+    pub vnic: Vec<String>,
+    /// Network namespace to take as the host: a name, a path or a process number
+    #[arg(long, value_name = "NAME|PATH|PID")]
+    pub netns: Option<String>,
+    /// Process that serves the checks (repeatable)
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: Vec<u32>,
+    /// Container that serves the checks (repeatable)
+    #[arg(long, value_name = "ID|NAME")]
+    pub container: Vec<String>,
+    /// Memory for events not yet read, for each CPU; a power of two such as 512K or 4M
+    #[arg(long, default_value = "1M", value_name = "SIZE", value_parser = value::ring_size)]
+    pub ring_size: u32,
+}
+
+/// How results are written, and what they mean for the exit status.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct OutputArgs {
+    /// Text for people, or one JSON object a line
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Exit with 3 when slow or lost checks were found
+    #[arg(long)]
+    pub check: bool,
+    /// Exit with 4 when events were lost or a watched interface went
+    #[arg(long)]
+    pub strict: bool,
+}
+
+/// What is written on standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// One object a line.
+    Json,
+}
+
+/// `whylag replay`.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// Recording made with `attach --record`
+    #[arg(required_unless_present_any = ["pnic", "vnic"], conflicts_with_all = ["pnic", "vnic", "signatures", "threshold", "lost_after"])]
+    pub file: Option<PathBuf>,
+    /// Capture (pcap or pcapng) taken at the physical NIC
+    #[arg(long, value_name = "PCAP", requires = "signatures")]
+    pub pnic: Option<PathBuf>,
+    /// Capture (pcap or pcapng) taken at the host end of the tap or veth
+    #[arg(long, value_name = "PCAP", requires = "signatures")]
+    pub vnic: Option<PathBuf>,
+    /// What the checks look like, as for attach; for captures only (repeatable)
+    #[arg(short, long = "signature", value_name = "SIGNATURE")]
+    pub signatures: Vec<String>,
+    /// When a check is slow, as for attach; for captures only [default: 5x]
+    #[arg(short, long, value_parser = value::threshold, allow_hyphen_values = true)]
+    pub threshold: Option<Threshold>,
+    /// A check without an answer is lost after this long; for captures only; at the
+    /// end of a capture 5s of silence suffice [default: 90s]
+    #[arg(long, value_parser = value::duration, allow_hyphen_values = true)]
+    pub lost_after: Option<DurNs>,
+    /// What to write on standard output
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// `whylag doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Write one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `whylag signature …`.
+#[derive(Debug, Subcommand)]
+pub enum SignatureCommand {
+    /// List the presets
+    List,
+    /// Try signatures on a capture: what matches, and what the answers take
+    #[command(allow_missing_positional = true)]
+    Test {
+        /// Preset, inline rule or TOML file; without one, every preset is tried
+        signature: Option<String>,
+        /// The same, repeatable
+        #[arg(short, long = "signature", value_name = "SIGNATURE")]
+        signatures: Vec<String>,
+        /// Capture (pcap or pcapng)
+        #[arg(value_name = "PCAP")]
+        capture: PathBuf,
+    },
+}
+
+/// `whylag explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// Name of a cause, such as app.futex
+    pub cause: Option<String>,
+}

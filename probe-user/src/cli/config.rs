@@ -1,0 +1,103 @@
+//! `attach` as it is meant: flags checked against each other, signatures read.
+
+use super::UsageError;
+use super::args::{AttachArgs, OutputArgs};
+use super::signature::{self, Chosen, DEFAULT_SIGNATURE};
+use crate::clock::DurNs;
+use crate::event::Threshold;
+use crate::file;
+use crate::target::Targets;
+use std::path::{Path, PathBuf};
+
+/// What `attach` is to do.
+#[derive(Debug)]
+pub(super) struct AttachConfig {
+    pub(super) targets: Targets,
+    pub(super) chosen: Chosen,
+    /// No signature was named.
+    pub(super) default_signature: bool,
+    pub(super) threshold: Threshold,
+    pub(super) lost_after: DurNs,
+    pub(super) duration: Option<DurNs>,
+    pub(super) count: Option<u64>,
+    pub(super) record: Option<PathBuf>,
+    pub(super) ring_bytes: u32,
+    pub(super) output: OutputArgs,
+}
+
+impl AttachConfig {
+    /// Checks the flags.
+    ///
+    /// # Errors
+    /// Flags that contradict each other, and signatures that cannot be read.
+    pub(super) fn new(args: AttachArgs) -> anyhow::Result<Self> {
+        check_threshold(args.threshold, args.lost_after)?;
+        check_names(&args)?;
+        check_labels(&args.vnic)?;
+        check_record(args.record.as_deref())?;
+        let default_signature = args.signatures.is_empty();
+        let named = if default_signature { vec![DEFAULT_SIGNATURE.to_owned()] } else { args.signatures };
+        Ok(Self {
+            targets: Targets {
+                pnic: args.pnic,
+                vnic: args.vnic,
+                netns: args.netns,
+                pid: args.pid,
+                container: args.container,
+                names: args.targets,
+            },
+            chosen: signature::load(&named)?,
+            default_signature,
+            threshold: args.threshold,
+            lost_after: args.lost_after,
+            duration: args.duration,
+            count: args.count,
+            record: args.record,
+            ring_bytes: args.ring_size,
+            output: args.output,
+        })
+    }
+}
+
+/// A check must be able to be slow before it is lost.
+fn check_threshold(threshold: Threshold, lost_after: DurNs) -> Result<(), UsageError> {
+    match threshold {
+        Threshold::Fixed(limit) if limit >= lost_after => Err(UsageError(format!(
+            "--threshold {limit} is not below --lost-after {lost_after}: no check could ever be slow"
+        ))),
+        Threshold::Fixed(_) | Threshold::Multiple(_) => Ok(()),
+    }
+}
+
+/// One interface cannot be two parts of the path.
+fn check_names(args: &AttachArgs) -> Result<(), UsageError> {
+    let virtual_names = args.vnic.iter().filter_map(|typed| typed.split('=').next());
+    match virtual_names.clone().find(|name| args.pnic.iter().any(|pnic| pnic == name)) {
+        Some(name) => {
+            Err(UsageError(format!("{name} is named with --pnic and with --vnic; it can be only one of them")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Most characters of a label: it stands in every line about its target.
+const LONGEST_LABEL: usize = 64;
+
+/// A label must be something that can be read.
+fn check_labels(vnics: &[String]) -> Result<(), UsageError> {
+    for (name, label) in vnics.iter().filter_map(|typed| typed.split_once('=')) {
+        let is_long = label.chars().count() > LONGEST_LABEL;
+        if label.trim().is_empty() || is_long || label.chars().any(char::is_control) {
+            return Err(UsageError(format!(
+                "--vnic {name}=LABEL: the label must be 1 to {LONGEST_LABEL} printable characters"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A recording must be able to be kept, and nothing may be lost for it.
+fn check_record(record: Option<&Path>) -> Result<(), UsageError> {
+    let Some(path) = record else { return Ok(()) };
+    file::may_be_created(path).map_err(|error| UsageError(format!("--record {}: {error}", path.display())))
+}

@@ -1,0 +1,159 @@
+//! What a record needs to be understood, said before it: names of kernel addresses and of drop
+//! reasons, and the threads that it is about.
+
+use crate::clock::MonoNs;
+use crate::event::{Body, Event, Fact, TaskFact, TaskId, decode};
+use crate::symbols::KernelSymbols;
+use crate::target::{task_fact, task_facts};
+use probe_wire::{EventHeader, EventKind};
+use std::collections::HashSet;
+use zerocopy::FromBytes;
+
+/// Threads looked up in one second: a storm of short-lived threads must not become ours.
+const LOOKUPS_PER_SECOND: u32 = 1_000;
+/// Threads remembered; beyond it all are forgotten and said again when they are next seen.
+const MOST_THREADS: usize = 1 << 16;
+
+/// Knows what has been said already.
+#[derive(Debug)]
+pub(super) struct Annotator {
+    symbols: KernelSymbols,
+    drop_reasons: Vec<(u32, String)>,
+    said_addresses: HashSet<u64>,
+    said_reasons: HashSet<u32>,
+    said_threads: HashSet<TaskId>,
+    second: u64,
+    lookups: u32,
+}
+
+impl Annotator {
+    pub(super) fn new(symbols: KernelSymbols, drop_reasons: Vec<(u32, String)>) -> Self {
+        Self {
+            symbols,
+            drop_reasons,
+            said_addresses: HashSet::new(),
+            said_reasons: HashSet::new(),
+            said_threads: HashSet::new(),
+            second: 0,
+            lookups: 0,
+        }
+    }
+
+    /// Gives `say` every fact that must stand before `record`.
+    pub(super) fn before(&mut self, record: &[u8], say: &mut dyn FnMut(MonoNs, &Fact)) {
+        if !names_something(record) {
+            return;
+        }
+        let Ok(event) = decode(record) else { return };
+        self.begin(event.at);
+        let mut say_now = |fact: &Fact| say(event.at, fact);
+        match &event.body {
+            Body::SwitchOut(body) => {
+                let frames = body.stack.iter().take(body.stack_len as usize);
+                frames.for_each(|address| self.address(*address, &mut say_now));
+                self.thread(event.task, &mut say_now);
+            }
+            Body::Drop(body) => {
+                self.address(body.location, &mut say_now);
+                self.reason(body.reason, &mut say_now);
+            }
+            Body::BackendRx(body) => {
+                self.address(body.location, &mut say_now);
+                self.thread(event.task, &mut say_now);
+            }
+            Body::TaskExit(_) => {
+                self.said_threads.remove(&event.task);
+            }
+            _ => self.thread(thread_of(&event), &mut say_now),
+        }
+    }
+
+    /// Says what is known of all threads of a process.
+    pub(super) fn process(&mut self, tgid: u32, say: &mut dyn FnMut(&Fact)) {
+        for fact in task_facts(tgid) {
+            self.task(fact, say);
+        }
+    }
+
+    fn thread(&mut self, id: TaskId, say: &mut dyn FnMut(&Fact)) {
+        if id.tid == 0 || self.said_threads.contains(&id) || self.lookups >= LOOKUPS_PER_SECOND {
+            return;
+        }
+        self.lookups += 1;
+        match task_fact(id) {
+            Some(fact) => self.task(fact, say),
+            // It is gone already, and will not be looked for again.
+            None => drop(self.said_threads.insert(id)),
+        }
+    }
+
+    fn begin(&mut self, at: MonoNs) {
+        let second = at.0 / 1_000_000_000;
+        if second != self.second {
+            (self.second, self.lookups) = (second, 0);
+        }
+    }
+
+    fn task(&mut self, fact: TaskFact, say: &mut dyn FnMut(&Fact)) {
+        if self.said_threads.len() >= MOST_THREADS {
+            self.said_threads.clear();
+        }
+        if self.said_threads.insert(fact.id) {
+            say(&Fact::Task(fact));
+        }
+    }
+
+    fn address(&mut self, address: u64, say: &mut dyn FnMut(&Fact)) {
+        if address == 0 || !self.said_addresses.insert(address) {
+            return;
+        }
+        if let Some(name) = self.symbols.name(address) {
+            say(&Fact::Symbol { address, name: name.to_owned() });
+        }
+    }
+
+    fn reason(&mut self, number: u32, say: &mut dyn FnMut(&Fact)) {
+        if !self.said_reasons.insert(number) {
+            return;
+        }
+        if let Some((_, name)) = self.drop_reasons.iter().find(|(known, _)| *known == number) {
+            say(&Fact::DropReason { number, name: name.clone() });
+        }
+    }
+}
+
+/// The thread that an event is about, if it must be watched for the event to exist.
+fn thread_of(event: &Event) -> TaskId {
+    match &event.body {
+        Body::SwitchIn(body) => TaskId { tgid: body.tgid, tid: body.tid },
+        Body::Waking(body) => TaskId { tgid: body.tgid, tid: body.tid },
+        Body::TaskFork(body) => TaskId { tgid: body.tgid, tid: body.tid },
+        Body::SockRead(_) | Body::SockSend(_) => event.task,
+        _ => TaskId::default(),
+    }
+}
+
+/// Cheap look at the kind: packets, the most of all records, name nothing.
+fn names_something(record: &[u8]) -> bool {
+    let kind = EventHeader::read_from_prefix(record).ok().and_then(|(header, _)| EventKind::try_from(header.kind).ok());
+    kind.is_some_and(|kind| match kind {
+        EventKind::SwitchOut
+        | EventKind::SwitchIn
+        | EventKind::Waking
+        | EventKind::Drop
+        | EventKind::TaskExit
+        | EventKind::TaskFork
+        | EventKind::SockRead
+        | EventKind::SockSend
+        | EventKind::BackendRx => true,
+        EventKind::PacketIngress
+        | EventKind::PacketEgress
+        | EventKind::SockEnqueue
+        | EventKind::OtherRead
+        | EventKind::OtherSend
+        | EventKind::QdiscEnqueue
+        | EventKind::QdiscDequeue
+        | EventKind::Xmit
+        | EventKind::Softirq => false,
+    })
+}

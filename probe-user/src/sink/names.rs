@@ -1,0 +1,96 @@
+//! Names for what events carry as numbers: learnt from facts, used by every sink.
+
+use crate::clock::{ClockAnchor, MonoNs};
+use crate::event::{Fact, InterfaceFact, InterfaceId, RunFact};
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
+
+/// What the facts of a run have told so far.
+#[derive(Debug, Default)]
+pub struct Names {
+    clock: Option<ClockAnchor>,
+    run: Option<RunFact>,
+    interfaces: HashMap<InterfaceId, InterfaceFact>,
+    drop_reasons: HashMap<u32, String>,
+    symbols: HashMap<u64, String>,
+}
+
+impl Names {
+    /// Takes a fact in.
+    pub fn learn(&mut self, fact: &Fact) {
+        match fact {
+            Fact::Run(run) => self.run = Some(run.clone()),
+            Fact::Clock(anchor) => self.clock = Some(*anchor),
+            Fact::Interface(interface) => {
+                self.interfaces.insert(interface.id, interface.clone());
+            }
+            Fact::DropReason { number, name } => {
+                self.drop_reasons.insert(*number, name.clone());
+            }
+            Fact::Symbol { address, name } => {
+                self.symbols.insert(*address, name.clone());
+            }
+            Fact::Hooks { .. }
+            | Fact::Live { .. }
+            | Fact::Limit { .. }
+            | Fact::Closing
+            | Fact::Gone { .. }
+            | Fact::Holders { .. }
+            | Fact::Task(_)
+            | Fact::Counters { .. } => {}
+        }
+    }
+
+    /// Wall time of `at`; without a clock fact, counted from 1970.
+    #[must_use]
+    pub fn wall(&self, at: MonoNs) -> SystemTime {
+        let unix_ns = self.clock.map_or(at.0, |clock| clock.unix_ns(at));
+        SystemTime::UNIX_EPOCH + Duration::from_nanos(unix_ns)
+    }
+
+    /// Wall time of `at` as RFC 3339 with nanoseconds.
+    #[must_use]
+    pub fn rfc3339(&self, at: MonoNs) -> String {
+        humantime::format_rfc3339_nanos(self.wall(at)).to_string()
+    }
+
+    /// How the run judges, once known.
+    #[must_use]
+    pub const fn run(&self) -> Option<&RunFact> {
+        self.run.as_ref()
+    }
+
+    /// Name of the signature at `index` of the run's list.
+    #[must_use]
+    pub fn signature(&self, index: usize) -> &str {
+        self.run.as_ref().and_then(|run| run.signatures.get(index)).map_or("unknown", |signature| &signature.name)
+    }
+
+    /// What is known of an interface.
+    #[must_use]
+    pub fn interface(&self, id: InterfaceId) -> Option<&InterfaceFact> {
+        self.interfaces.get(&id)
+    }
+
+    /// Label of the interface that stands for a target.
+    #[must_use]
+    pub fn target(&self, id: InterfaceId) -> String {
+        match self.interface(id) {
+            Some(interface) => interface.label.clone(),
+            None if id == InterfaceId::default() => "unknown".to_owned(),
+            None => format!("ifindex {}", id.ifindex),
+        }
+    }
+
+    /// Name of a drop reason, else its number.
+    #[must_use]
+    pub fn drop_reason(&self, number: u32) -> String {
+        self.drop_reasons.get(&number).cloned().unwrap_or_else(|| format!("reason {number}"))
+    }
+
+    /// Name of a kernel address, else the address.
+    #[must_use]
+    pub fn symbol(&self, address: u64) -> String {
+        self.symbols.get(&address).cloned().unwrap_or_else(|| format!("{address:#x}"))
+    }
+}

@@ -1,0 +1,188 @@
+//! Hand-made results for the tests of sinks: every list filled, every option set.
+
+use super::Names;
+use crate::attribution::{Cause, Entry, Episode, EpisodeCause, Judged, Lapse, Ledger, Offender, Verdict};
+use crate::clock::{ClockAnchor, DurNs, MonoNs};
+use crate::event::{Fact, InterfaceFact, InterfaceId, InterfaceRole, TaskId};
+use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, Span, Stage, Stamp};
+use crate::loss::{CpuLoss, KindLoss, LossReport, SkippedRuns};
+use crate::pipeline::Output;
+use crate::summary::RunSummary;
+use probe_wire::Sighting;
+
+const START: u64 = 1_000_000_000;
+const TAP: InterfaceId = InterfaceId { netns: 1, ifindex: 3 };
+
+pub(crate) fn names() -> Names {
+    let mut names = Names::default();
+    names.learn(&Fact::Clock(ClockAnchor { mono: MonoNs(START), unix_ns: 1_600_000_000_000_000_001 }));
+    names.learn(&Fact::DropReason { number: 6, name: "SOCKET_RCVBUFF".to_owned() });
+    names.learn(&Fact::Interface(InterfaceFact {
+        id: TAP,
+        name: "tap0".to_owned(),
+        role: InterfaceRole::VirtualNic,
+        label: "vm \u{1b}[31m1".to_owned(),
+        kind: "tap".to_owned(),
+        tx_queues: 1,
+        rx_queues: 1,
+    }));
+    names
+}
+
+fn stamp(stage: Stage, at: u64) -> Stamp {
+    let task = if stage == Stage::SockRead { TaskId { tgid: 10, tid: 11 } } else { TaskId::default() };
+    Stamp { stage, at: MonoNs(START + at), cpu: 1, queue: 0, interface: TAP, task }
+}
+
+fn journey(outcome: Outcome, elapsed: u64) -> Journey {
+    let mut source = [0; 16];
+    source[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 1]);
+    Journey {
+        id: JourneyId(7),
+        signature: 0,
+        perspective: Perspective::Served,
+        target: TAP,
+        request: Sighting {
+            source,
+            destination: source,
+            source_port: 4000,
+            destination_port: 53,
+            protocol: 17,
+            ..Sighting::default()
+        },
+        outcome,
+        stamps: vec![
+            stamp(Stage::PnicRx, 0),
+            stamp(Stage::SockEnqueue, 1_000),
+            stamp(Stage::SockRead, 2_000),
+            stamp(Stage::PnicQueue, elapsed),
+        ],
+        socket: 9,
+        drops: Vec::new(),
+        qdisc: Vec::new(),
+        retransmissions: 0,
+        known_until: MonoNs(START + elapsed),
+    }
+}
+
+fn entry(cause: Cause, from: u64, to: u64) -> Entry {
+    Entry {
+        cause,
+        from: MonoNs(START + from),
+        to: MonoNs(START + to),
+        span: Span::Hold,
+        offender: Some(offender()),
+        path: vec![Cause::AppFutex, cause],
+        evidence: vec!["woken by \u{1b}]0;owned\u{7}".to_owned()],
+        meaning: cause.row().must_be_true,
+    }
+}
+
+fn offender() -> Offender {
+    Offender {
+        comm: "evil\u{1b}[2J".to_owned(),
+        task: TaskId { tgid: 10, tid: 12 },
+        cgroup: "/pod".to_owned(),
+        device: String::new(),
+    }
+}
+
+fn judged(journey: Journey, entries: Vec<Entry>, unexplained: u64, verdict: Verdict) -> Judged {
+    let (from, to) = (journey.started_at(), journey.known_until);
+    let unexplained_reasons = vec!["no record of the thread".to_owned()];
+    let ledger = Ledger { from, to, entries, unexplained: DurNs(unexplained), unexplained_reasons };
+    Judged { journey, ledger, slow: verdict != Verdict::Healthy, verdict, brief: false }
+}
+
+/// Answered after 860 ms, most of which a futex took.
+pub(crate) fn slow() -> Judged {
+    let entries = vec![entry(Cause::AppOnCpu, 2_000, 1_000_000), entry(Cause::AppFutex, 1_000_000, 860_000_000)];
+    let verdict = Verdict::Cause { cause: Cause::AppFutex, share: 0.998_84 };
+    judged(journey(Outcome::Replied, 860_000_000), entries, 2_000, verdict)
+}
+
+/// Dropped in the receive buffer.
+pub(crate) fn lost() -> Judged {
+    let drop = PacketDrop { at: MonoNs(START + 3_000), reason: 6, location: 0xffff, interface: TAP, reply: false };
+    let mut journey = journey(Outcome::Lost(Loss::Dropped(drop.clone())), 5_000);
+    journey.drops.push(drop);
+    let entries = vec![entry(Cause::AppSocketQueue, 3_000, 5_000)];
+    judged(journey, entries, 3_000, Verdict::Cause { cause: Cause::AppSocketQueue, share: 1.0 })
+}
+
+/// Open for `elapsed` nanoseconds.
+pub(crate) fn open(elapsed: u64) -> Judged {
+    let journey = journey(Outcome::Open, elapsed);
+    judged(journey, Vec::new(), elapsed, Verdict::Split { cause: Cause::AppFutex, share: 0.4 })
+}
+
+/// Answered in a millisecond.
+pub(crate) fn healthy() -> Judged {
+    judged(journey(Outcome::Replied, 1_000_000), Vec::new(), 1_000_000, Verdict::Healthy)
+}
+
+pub(crate) fn episode() -> Episode {
+    Episode {
+        target: TAP,
+        started_at: MonoNs(START),
+        ended_at: MonoNs(START + 9_000_000_000),
+        checks: 900,
+        slow: 3,
+        lost: 1,
+        open: 0,
+        unresolved: 0,
+        baseline_p50: Some(DurNs(60_000)),
+        causes: vec![EpisodeCause {
+            cause: Cause::AppFutex,
+            time: DurNs(2_400_000_000),
+            share: 0.92,
+            checks: 3,
+            lost: 0,
+            offender: Some(offender()),
+            meaning: None,
+        }],
+        unexplained: DurNs(2_000_000),
+        verdict: Verdict::Cause { cause: Cause::AppFutex, share: 0.92 },
+    }
+}
+
+pub(crate) fn lapse() -> Output {
+    let lapse = Lapse { due_at: MonoNs(START), late_by: DurNs(300_000_000) };
+    Output::Lapse { id: JourneyId(8), signature: 0, target: TAP, lapse }
+}
+
+pub(crate) fn gone() -> Output {
+    Output::Gone { at: MonoNs(START), interface: TAP, reason: "it was removed".to_owned() }
+}
+
+pub(crate) fn loss() -> LossReport {
+    LossReport {
+        kind: "loss",
+        emitted: 100,
+        received: 97,
+        lost: 3,
+        late: 0,
+        unmatched: 5,
+        dropped: 0,
+        undecodable: 0,
+        ambiguous: 0,
+        evicted: 0,
+        brief: 0,
+        unreported: 0,
+        joined: 80,
+        evidence: 12,
+        by_kind: vec![KindLoss { kind: "packet_ingress", emitted: 100, received: 97, lost: 3 }],
+        by_cpu: vec![CpuLoss { cpu: 1, emitted: 100, received: 97, lost: 3 }],
+        skipped_runs: vec![SkippedRuns { program: "sched_switch".to_owned(), count: 2 }],
+    }
+}
+
+pub(crate) fn summary(checks: u64) -> RunSummary {
+    RunSummary {
+        started_at: MonoNs(START),
+        ended_at: MonoNs(START + 9_000_000_000),
+        targets: 1,
+        checks,
+        ..RunSummary::default()
+    }
+}

@@ -1,0 +1,308 @@
+//! One check as a compact block: what happened, the verdict, who took the time, where it was.
+
+use super::line::{Line, Look};
+use super::path;
+use super::tally::{Likeness, cause_name};
+use crate::attribution::{Cause, Entry, Judged, Lapse, Offender, Verdict};
+use crate::clock::{DurNs, MonoNs};
+use crate::event::InterfaceId;
+use crate::journey::{Journey, Loss, Outcome, Span};
+use crate::signature::readable;
+use crate::sink::Names;
+use crate::sink::json::{endpoint, outcome_reason};
+
+/// Parts of the ledger that are shown.
+const PARTS: usize = 3;
+/// Column under which everything stands but the times.
+pub(super) const INDENT: usize = 13;
+
+/// The whole block.
+pub(super) fn block(judged: &Judged, names: &Names, width: usize) -> Vec<Line> {
+    let mut lines = vec![headline(judged, names), place(judged, names)];
+    lines.extend(part_lines(judged));
+    lines.extend(path::bar(&judged.journey, width));
+    lines
+}
+
+/// When, what, how long, where, why and who: the one thing to read.
+fn headline(judged: &Judged, names: &Names) -> Line {
+    let journey = &judged.journey;
+    let (word, look) = word(judged);
+    let line = Line::hanging(INDENT)
+        .dim(clock_time(names, journey.started_at()))
+        .add(look, format!(" {word:<4}"))
+        .add(Look::Bold, format!(" {:>7}", journey.elapsed().to_string()))
+        .plain(format!("  {}", names.target(journey.target)));
+    let line = conclusion(line, judged);
+    match outcome_reason(&journey.outcome, names) {
+        Some(reason) => line.add(look, format!("  {reason}")),
+        None => line,
+    }
+}
+
+/// The verdict's cause and whom it names.
+fn conclusion(line: Line, judged: &Judged) -> Line {
+    let line = match &judged.verdict {
+        Verdict::Healthy => line,
+        // A drop takes no time worth a share.
+        Verdict::Cause { cause, .. } if is_dropped(judged) => line.add(Look::Bold, format!("  {}", cause.name())),
+        Verdict::Cause { cause, share } => line.add(Look::Bold, format!("  {} {}", cause.name(), percent(*share))),
+        Verdict::Split { cause, share } => {
+            line.plain("  several causes, most").add(Look::Bold, format!(" {} {}", cause.name(), percent(*share)))
+        }
+        Verdict::Unresolved(reason) => line.add(Look::Warn, "  unresolved:").flow(Look::Plain, format!(" {reason}")),
+    };
+    match main_offender(judged) {
+        Some(offender) => line.plain(format!("  {}", who(offender))),
+        None => line,
+    }
+}
+
+/// What makes a check the same as another to a reader.
+pub(super) fn likeness(judged: &Judged) -> Likeness {
+    Likeness {
+        word: word(judged).0,
+        target: judged.journey.target,
+        signature: judged.journey.signature,
+        cause: cause_name(&judged.verdict).unwrap_or("unresolved"),
+        offender: main_offender(judged).cloned(),
+    }
+}
+
+const fn is_dropped(judged: &Judged) -> bool {
+    matches!(judged.journey.outcome, Outcome::Lost(Loss::Dropped(_)))
+}
+
+/// From where to where, which signature if there are several, and the group of the offender.
+fn place(judged: &Judged, names: &Names) -> Line {
+    let line = Line::hanging(INDENT).dim(format!("{:INDENT$}{}", "", flow(&judged.journey)));
+    let several = names.run().is_none_or(|run| run.signatures.len() > 1);
+    let line = if several { line.dim(format!("  {}", signature(judged.journey.signature, names))) } else { line };
+    match main_offender(judged) {
+        Some(offender) if !offender.cgroup.is_empty() => line.dim(format!("  cgroup {}", offender.cgroup)),
+        _ => line,
+    }
+}
+
+/// A signature's name, its bytes as text where they are text.
+fn signature(index: usize, names: &Names) -> String {
+    readable(names.signature(index))
+}
+
+/// A request that came late, in one line.
+pub(super) fn lapse_line(lapse: &Lapse, target: InterfaceId, signature: usize, names: &Names) -> Line {
+    Line::hanging(INDENT)
+        .dim(clock_time(names, lapse.due_at))
+        .add(Look::Warn, " LATE")
+        .add(Look::Bold, format!(" {:>7}", lapse.late_by.to_string()))
+        .plain(format!("  {}", names.target(target)))
+        .add(Look::Bold, format!("  {}", Lapse::CAUSE.name()))
+        .flow(Look::Plain, "  the request came late")
+        .dim(format!("  {}", readable(names.signature(signature))))
+}
+
+/// An interface that is no longer watched, in one line.
+pub(super) fn gone_line(at: MonoNs, interface: InterfaceId, reason: &str, names: &Names) -> Line {
+    Line::new().dim(clock_time(names, at)).add(Look::Bad, format!(" {:<9} ", "GONE")).plain(format!(
+        "{:>8}  {}  no longer watched: {reason}",
+        "",
+        names.target(interface)
+    ))
+}
+
+/// Time of day, UTC, in milliseconds.
+fn clock_time(names: &Names, at: MonoNs) -> String {
+    let full = names.rfc3339(at);
+    full.get(11..23).unwrap_or(&full).to_owned()
+}
+
+fn flow(journey: &Journey) -> String {
+    let request = &journey.request;
+    format!(
+        "{} → {}",
+        endpoint(request, request.source, request.source_port),
+        endpoint(request, request.destination, request.destination_port)
+    )
+}
+
+const fn word(judged: &Judged) -> (&'static str, Look) {
+    match (&judged.journey.outcome, judged.slow) {
+        (Outcome::Replied, false) => ("ok", Look::Good),
+        (Outcome::Replied, true) => ("SLOW", Look::Warn),
+        (Outcome::Lost(_), _) => ("LOST", Look::Bad),
+        (Outcome::Open, _) => ("OPEN", Look::Bad),
+        (Outcome::Ambiguous, _) => ("ambiguous", Look::Warn),
+        (Outcome::Broken(_), _) => ("broken", Look::Warn),
+    }
+}
+
+/// `text`, with `label` before it.
+pub(super) fn labelled(label: &str, text: &str, look: Look) -> Line {
+    Line::hanging(INDENT).dim(format!("{label:>11}  ")).flow(look, text)
+}
+
+/// The conclusion in a sentence; `meaning` tells what is true here of all that its cause may mean.
+pub(super) fn verdict_sentence(verdict: &Verdict, offender: Option<&Offender>, meaning: Option<&str>) -> String {
+    let by = offender.map_or(String::new(), |offender| format!(", by {}", who(offender)));
+    match verdict {
+        Verdict::Healthy => "healthy".to_owned(),
+        Verdict::Cause { cause, share } => {
+            let meaning = meaning.unwrap_or(cause.row().must_be_true);
+            format!("{} took {} of the delay{by}: {meaning}", cause.name(), percent(*share))
+        }
+        Verdict::Split { cause, share } => {
+            format!("no cause owns half of the delay; the largest is {} with {}{by}", cause.name(), percent(*share))
+        }
+        Verdict::Unresolved(reason) => format!("unresolved: {reason}"),
+    }
+}
+
+/// Whom the part with most of the time of the verdict's cause names.
+fn main_offender(judged: &Judged) -> Option<&Offender> {
+    let (Verdict::Cause { cause, .. } | Verdict::Split { cause, .. }) = judged.verdict else {
+        return None;
+    };
+    parts(&judged.ledger.entries).into_iter().find(|part| part.cause == cause && part.offender.is_some())?.offender
+}
+
+/// A thread with the numbers of process and thread, as evidence writes them, or a device.
+fn who(offender: &Offender) -> String {
+    let Offender { comm, task, device, .. } = offender;
+    let thread = match (comm.as_str(), task.tid) {
+        ("", 0) => String::new(),
+        (comm, 0) => comm.to_owned(),
+        (comm, tid) if tid == task.tgid => format!("{comm} (pid {tid})"),
+        (comm, tid) => format!("{comm} (pid {}/{tid})", task.tgid),
+    };
+    let words = [thread.as_str(), device.as_str()];
+    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+/// Adds whom a part names, and its cgroup.
+pub(super) fn with_offender(line: Line, offender: Option<&Offender>) -> Line {
+    match offender {
+        Some(offender) if offender.cgroup.is_empty() => line.plain(format!("  {}", who(offender))),
+        Some(offender) => line.plain(format!("  {}", who(offender))).plain(format!("  cgroup {}", offender.cgroup)),
+        None => line,
+    }
+}
+
+/// Entries with the same cause, span and offender, summed.
+struct Part<'a> {
+    cause: Cause,
+    span: Span,
+    offender: Option<&'a Offender>,
+    time: DurNs,
+    longest: &'a Entry,
+}
+
+/// The parts of a ledger, largest first; equal ones in the order of their time.
+fn parts(entries: &[Entry]) -> Vec<Part<'_>> {
+    let mut parts: Vec<Part<'_>> = Vec::new();
+    for entry in entries {
+        let offender = entry.offender.as_ref();
+        let same = |part: &&mut Part<'_>| (part.cause, part.span, part.offender) == (entry.cause, entry.span, offender);
+        match parts.iter_mut().find(same) {
+            Some(part) => part.take(entry),
+            None => parts.push(Part::of(entry)),
+        }
+    }
+    parts.sort_by_key(|part| std::cmp::Reverse(part.time));
+    parts
+}
+
+impl<'a> Part<'a> {
+    fn of(entry: &'a Entry) -> Self {
+        let offender = entry.offender.as_ref();
+        Self { cause: entry.cause, span: entry.span, offender, time: entry.time(), longest: entry }
+    }
+
+    fn take(&mut self, entry: &'a Entry) {
+        self.time = self.time.plus(entry.time());
+        if entry.time() > self.longest.time() {
+            self.longest = entry;
+        }
+    }
+
+    fn start(&self) -> Line {
+        Line::hanging(INDENT)
+            .plain(format!("{:>11}  ", self.time.to_string()))
+            .add(Look::Bold, self.cause.name())
+            .dim(format!(" in {}", self.span.name()))
+    }
+
+    /// The part that decides, with what decides it.
+    fn proof(&self, facts: usize) -> Line {
+        let facts: Vec<&str> = self.longest.evidence.iter().take(facts).map(String::as_str).collect();
+        if facts.is_empty() {
+            self.start()
+        } else {
+            self.start().dim(":").flow(Look::Plain, format!(" {}", facts.join("; ")))
+        }
+    }
+
+    /// Another part, with whom it names.
+    fn line(&self) -> Line {
+        with_offender(self.start(), self.offender).flow(Look::Dim, self.way())
+    }
+
+    /// The waits that lead to the cause, when there is more than the cause itself.
+    fn way(&self) -> String {
+        let names: Vec<&str> = self.longest.path.iter().map(|cause| cause.name()).collect();
+        if names.len() > 1 { format!("  via {}", names.join(" → ")) } else { String::new() }
+    }
+}
+
+fn part_lines(judged: &Judged) -> Vec<Line> {
+    let whole = judged.ledger.to.since(judged.ledger.from);
+    let mut parts = parts(&judged.ledger.entries);
+    if let Verdict::Cause { cause, .. } | Verdict::Split { cause, .. } = judged.verdict {
+        parts.sort_by_key(|part| part.cause != cause);
+    }
+    let facts = if judged.journey.outcome == Outcome::Replied { 1 } else { 2 };
+    let shown = parts.iter().take(PARTS).enumerate().filter(|(_, part)| worth_a_line(part.time, whole));
+    let mut lines: Vec<Line> =
+        shown.map(|(rank, part)| if rank == 0 { part.proof(facts) } else { part.line() }).collect();
+    lines.extend(unexplained_line(judged, whole));
+    lines
+}
+
+fn unexplained_line(judged: &Judged, whole: DurNs) -> Option<Line> {
+    let ledger = &judged.ledger;
+    if !worth_a_line(ledger.unexplained, whole) {
+        return None;
+    }
+    let line =
+        Line::hanging(INDENT).plain(format!("{:>11}  ", ledger.unexplained.to_string())).add(Look::Warn, "unexplained");
+    // The headline has told the reason of an unresolved check.
+    let told = matches!(judged.verdict, Verdict::Unresolved(_)) || ledger.unexplained_reasons.is_empty();
+    Some(if told { line } else { line.flow(Look::Dim, format!(": {}", ledger.unexplained_reasons.join("; "))) })
+}
+
+/// At least one per cent of the whole.
+const fn worth_a_line(part: DurNs, whole: DurNs) -> bool {
+    part.0 > 0 && part.0.saturating_mul(100) >= whole.0
+}
+
+/// A share as whole per cent; nothing but all is `100 %`, and nothing but nothing `0 %`.
+pub(super) fn percent(share: f64) -> String {
+    let rounded = (share * 100.0).round();
+    if rounded >= 100.0 && share < 1.0 {
+        ">99 %".to_owned()
+    } else if rounded < 1.0 && share > 0.0 {
+        "<1 %".to_owned()
+    } else {
+        format!("{rounded:.0} %")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percent;
+
+    #[test]
+    fn a_part_is_never_rounded_to_the_whole_or_to_nothing() {
+        let shares = [0.0, 0.001, 0.984, 0.9951, 1.0];
+        assert_eq!(shares.map(percent), ["0 %", "<1 %", "98 %", ">99 %", "100 %"]);
+    }
+}

@@ -1,0 +1,150 @@
+//! The end of a run: what happened at each target, what was lost, and what to do next.
+
+use super::check::{INDENT, labelled, percent, verdict_sentence, with_offender};
+use super::line::{Line, Look};
+use crate::attribution::{Episode, EpisodeCause, Verdict};
+use crate::clock::DurNs;
+use crate::loss::LossReport;
+use crate::sink::Names;
+use crate::summary::RunSummary;
+
+/// Causes shown of an episode.
+const CAUSES: usize = 5;
+
+/// What happened at one target.
+pub(super) fn episode(episode: &Episode, names: &Names) -> Vec<Line> {
+    let mut lines = vec![Line::new(), headline(episode, names)];
+    if let Verdict::Healthy = episode.verdict {
+        return lines;
+    }
+    let main = main_cause(episode);
+    let offender = main.and_then(|cause| cause.offender.as_ref());
+    let meaning = main.and_then(|cause| cause.meaning);
+    lines.push(labelled("verdict", &verdict_sentence(&episode.verdict, offender, meaning), Look::Bold));
+    lines.extend(episode.causes.iter().take(CAUSES).filter(|cause| worth_a_line(cause)).map(cause_line));
+    lines.extend(unexplained_line(episode));
+    lines.push(labelled("next", &next_step(episode), Look::Plain));
+    lines
+}
+
+/// The cause of the verdict.
+fn main_cause(episode: &Episode) -> Option<&EpisodeCause> {
+    let (Verdict::Cause { cause, .. } | Verdict::Split { cause, .. }) = episode.verdict else {
+        return None;
+    };
+    episode.causes.iter().find(|part| part.cause == cause)
+}
+
+/// Beside what an incident took, a thousandth is noise; the first cause is always shown.
+fn worth_a_line(cause: &EpisodeCause) -> bool {
+    cause.share >= 0.001
+}
+
+fn headline(episode: &Episode, names: &Names) -> Line {
+    let mut line = Line::hanging(INDENT).add(Look::Bold, names.target(episode.target));
+    line = line.plain(format!("  {}", count(episode.checks, "check")));
+    for (count, what, look) in
+        [(episode.slow, "slow", Look::Warn), (episode.lost, "lost", Look::Bad), (episode.open, "open", Look::Bad)]
+    {
+        line = if count == 0 { line.dim(format!("  0 {what}")) } else { line.add(look, format!("  {count} {what}")) };
+    }
+    let usual = episode.baseline_p50.map_or("no usual time yet".to_owned(), |usual| format!("usually {usual}"));
+    let from = names.rfc3339(episode.started_at).get(..19).unwrap_or_default().replace('T', " ");
+    let length = length(episode.ended_at.since(episode.started_at));
+    line.dim(format!("  {usual}")).dim(format!("  from {from} UTC for {length}"))
+}
+
+/// The time is a sum over checks, which overlap, so it can be longer than the run.
+fn cause_line(cause: &EpisodeCause) -> Line {
+    let lost = if cause.lost == 0 { String::new() } else { format!(", {} lost", cause.lost) };
+    let line = Line::hanging(INDENT)
+        .plain(format!("{:>11}  ", cause.time.to_string()))
+        .dim(format!("over {:<12}", count(cause.checks, "check") + &lost))
+        .plain(format!("{:>5}", percent(cause.share)))
+        .add(Look::Bold, format!("  {}", cause.cause.name()));
+    with_offender(line, cause.offender.as_ref())
+}
+
+fn count(number: u64, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+/// A length as people say it: three figures up to two minutes, then the two largest units.
+fn length(time: DurNs) -> String {
+    let seconds = time.0 / 1_000_000_000;
+    let units = [("d", seconds / 86_400), ("h", seconds / 3_600 % 24), ("min", seconds / 60 % 60), ("s", seconds % 60)];
+    if seconds < 120 {
+        return time.to_string();
+    }
+    let said = units.iter().skip_while(|(_, count)| *count == 0).take(2).filter(|(_, count)| *count > 0);
+    said.map(|(unit, count)| format!("{count} {unit}")).collect::<Vec<_>>().join(" ")
+}
+
+fn unexplained_line(episode: &Episode) -> Option<Line> {
+    let all = episode.causes.iter().fold(episode.unexplained, |sum, cause| sum.plus(cause.time));
+    (episode.unexplained.0 > 0 && episode.unexplained.0.saturating_mul(1_000) >= all.0).then(|| {
+        let line = Line::hanging(INDENT).plain(format!("{:>11}  ", episode.unexplained.to_string()));
+        let line = line.add(Look::Warn, "unexplained");
+        match episode.unresolved {
+            0 => line,
+            unresolved => line.dim(format!("  {} without a verdict", count(unresolved, "check"))),
+        }
+    })
+}
+
+/// One thing to do that the verdict suggests.
+fn next_step(episode: &Episode) -> String {
+    match &episode.verdict {
+        Verdict::Cause { cause, .. } | Verdict::Split { cause, .. } => {
+            format!("whylag explain {} tells what it is and what proves it", cause.name())
+        }
+        Verdict::Unresolved(_) => "whylag doctor tells which proof this host could give and does not".to_owned(),
+        Verdict::Healthy => "nothing".to_owned(),
+    }
+}
+
+/// What was not seen.
+pub(super) fn loss(report: &LossReport, dropped: u64) -> Vec<Line> {
+    let mut line = Line::hanging(INDENT).dim(format!("{:>11}  {} received", "events", report.received));
+    for (count, what) in
+        [(report.lost, "lost"), (report.late, "late"), (report.unmatched, "unmatched"), (dropped, "lines dropped")]
+    {
+        line = if count == 0 {
+            line.dim(format!("  0 {what}"))
+        } else {
+            line.add(Look::Warn, format!("  {count} {what}"))
+        };
+    }
+    let mut lines = vec![Line::new(), line];
+    if report.lost > 0 {
+        lines.push(labelled("next", "the rings were full: give --ring-size a larger value", Look::Warn));
+    }
+    if report.brief + report.unreported > 0 {
+        let text = format!(
+            "        too many checks at once: {} were counted only, and {} reports of open ones left out",
+            report.brief, report.unreported
+        );
+        lines.push(Line::new().add(Look::Warn, text));
+    }
+    lines
+}
+
+/// The run in a line.
+pub(super) fn summary(summary: &RunSummary) -> Option<Line> {
+    let text = "no health check was seen: is the signature right (whylag signature test), and does the traffic \
+                pass the interfaces that were chosen?";
+    (summary.checks == 0).then(|| labelled("next", text, Look::Plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::length;
+    use crate::clock::DurNs;
+
+    #[test]
+    fn long_times_are_said_in_days_hours_and_minutes() {
+        let said =
+            [DurNs::from_millis(1_410), DurNs::from_secs(125), DurNs::from_secs(3_600), DurNs::from_secs(290_949)];
+        assert_eq!(said.map(length), ["1.41 s", "2 min 5 s", "1 h", "3 d 8 h"]);
+    }
+}

@@ -1,0 +1,129 @@
+//! The custody bar: who held a check, drawn in proportion.
+
+use super::line::Line;
+use crate::clock::DurNs;
+use crate::journey::{Journey, Perspective, Span, Stage, Stamp};
+
+/// Widest and narrowest bar.
+const WIDEST: usize = 40;
+const NARROWEST: usize = 10;
+
+/// What stands before the bar.
+const INDENT: usize = 13;
+
+/// Who holds a check: a span, or the host, when no stage tells where in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    Span(Span),
+    Host,
+}
+
+impl Holder {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Span(span) => span.name(),
+            Self::Host => "somewhere on this host",
+        }
+    }
+}
+
+/// The bar with its legend, in one row: the spans that took least are left out where there is no
+/// room. Nothing for a check of which only one stage at one instant is known.
+pub(super) fn bar(journey: &Journey, width: usize) -> Option<Line> {
+    let spans = spans(journey);
+    let whole: u64 = spans.iter().map(|(_, time)| time.0).sum();
+    if whole == 0 {
+        return None;
+    }
+    let columns = (width.saturating_sub(INDENT) / 3).clamp(NARROWEST, WIDEST);
+    let drawn: String = spans.iter().flat_map(|part| draw(*part, whole, columns)).collect();
+    let line = Line::hanging(INDENT).dim(format!("{:>11}  ", "custody")).plain(format!("[{drawn}]"));
+    let room = width.saturating_sub(line.columns() + 1);
+    Some(line.dim(format!(" {}", legend(spans, room))))
+}
+
+/// The spans in the order of their time, as many as there is room for, at least one.
+fn legend(mut spans: Vec<(Holder, DurNs)>, room: usize) -> String {
+    spans.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
+    let mut legend = String::new();
+    for (span, time) in spans {
+        let next = format!("{} {time}", span.name());
+        let columns = legend.chars().count() + 3 + next.chars().count();
+        if legend.is_empty() {
+            legend = next;
+        } else if columns <= room {
+            legend = format!("{legend} · {next}");
+        }
+    }
+    legend
+}
+
+/// A span's letter, repeated for its part of the whole, at least once.
+fn draw((span, time): (Holder, DurNs), whole: u64, columns: usize) -> impl Iterator<Item = char> {
+    let exact = u128::from(time.0) * columns as u128 / u128::from(whole);
+    let count = usize::try_from(exact).unwrap_or(columns).max(1);
+    std::iter::repeat_n(letter(span), count)
+}
+
+const fn letter(holder: Holder) -> char {
+    match holder {
+        Holder::Host => '?',
+        Holder::Span(Span::Receive) => 'r',
+        Holder::Span(Span::Forward) => 'f',
+        Holder::Span(Span::Vm) => 'V',
+        Holder::Span(Span::Queue) => 'q',
+        Holder::Span(Span::Hold) => 'H',
+        Holder::Span(Span::Send) => 's',
+        Holder::Span(Span::Transmit) => 't',
+        Holder::Span(Span::Outside) => 'o',
+    }
+}
+
+/// The spans between a journey's stages, and from its last stage to what is known of it; spans
+/// of one kind that follow each other are joined, empty ones left out.
+fn spans(journey: &Journey) -> Vec<(Holder, DurNs)> {
+    let ends = journey.stamps.iter().skip(1).map(|next| (Some(next.stage), next.at));
+    let ends = ends.chain(std::iter::once((None, journey.known_until)));
+    let mut spans: Vec<(Holder, DurNs)> = Vec::new();
+    for (stamp, (next, end)) in journey.stamps.iter().zip(ends) {
+        let (span, time) = (span_after(stamp, next, journey.perspective), end.since(stamp.at));
+        match spans.last_mut() {
+            Some((last, sum)) if *last == span => *sum = sum.plus(time),
+            _ => spans.push((span, time)),
+        }
+    }
+    spans.retain(|(_, time)| *time != DurNs::ZERO);
+    spans
+}
+
+/// Who holds the check between `stamp` and the stage `next`.
+fn span_after(stamp: &Stamp, next: Option<Stage>, perspective: Perspective) -> Holder {
+    let inbound = next.is_some_and(|next| next <= Stage::SockRead);
+    Holder::Span(match (stamp.stage, next) {
+        (stage, _) if perspective == Perspective::Sent && stage >= Stage::AppSend && inbound => Span::Outside,
+        (Stage::PnicRx, Some(Stage::VnicTx)) => Span::Forward,
+        (Stage::PnicRx, _) if !inbound => return Holder::Host,
+        (stage, _) => stage.row().then,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bar;
+    use crate::attribution::story::{MS, Story};
+    use crate::journey::{Journey, Stage};
+
+    fn shown(journey: &Journey) -> String {
+        bar(journey, 100).iter().flat_map(|line| line.render(100, false)).collect()
+    }
+
+    #[test]
+    fn what_no_stage_tells_is_not_drawn_as_the_receive_path() {
+        let mut story = Story::new();
+        story.stamp(100, Stage::PnicRx, None).stamp(100 * MS, Stage::PnicQueue, None);
+        let text = shown(&story.journey);
+        assert!(text.contains("[????") && text.contains("somewhere on this host 99.9 ms"), "{text}");
+        let text = shown(&Story::served(100 * MS).journey);
+        assert!(text.contains("receive 4.00 µs") && !text.contains('?'), "{text}");
+    }
+}

@@ -1,0 +1,10 @@
+//! The command line as its users meet it: flags, exit statuses, output, and bad input.
+#![expect(clippy::unwrap_used, reason = "what must not fail in a test fails it")]
+
+mod captures;
+mod contract;
+mod live;
+mod made;
+mod recordings;
+mod usage;
+mod whylag;
