@@ -13,17 +13,12 @@ pub(crate) fn ensure(packages: &[&str]) -> Result<()> {
         return Ok(());
     }
     if !rustix::process::geteuid().is_root() {
-        bail!(
-            "the tests need more packages; run as root: apt-get install {}",
-            absent.join(" ")
-        );
+        bail!("the tests need more packages; run as root: apt-get install {}", absent.join(" "));
     }
     workspace::run("package lists", apt_get().args(["--quiet", "update"]))?;
     workspace::run(
         "packages for the tests",
-        apt_get()
-            .args(["install", "--yes", "--quiet", "--no-install-recommends"])
-            .args(&absent),
+        apt_get().args(["install", "--yes", "--quiet", "--no-install-recommends"]).args(&absent),
     )
 }
 
@@ -43,11 +38,7 @@ fn absent<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
         .output()
         .context("cannot ask dpkg-query which packages are installed")?;
     let listed = String::from_utf8_lossy(&output.stdout);
-    let installed = |name: &str| {
-        listed
-            .lines()
-            .any(|line| line.strip_prefix("ii ").is_some_and(|n| n.trim() == name))
-    };
+    let installed = |name: &str| listed.lines().any(|line| line.strip_prefix("ii ").is_some_and(|n| n.trim() == name));
     Ok(packages.iter().copied().filter(|p| !installed(p)).collect())
 }
 

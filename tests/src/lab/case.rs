@@ -1,0 +1,457 @@
+//! The table of cases: what is done to a health check, and what whylag must then say.
+//!
+//! A twin looks like its sibling and has another cause. The proof is a counter that whylag does
+//! not read and that must move while the fault lasts; if it does not, the rig has failed.
+
+use super::truth::Counter;
+use super::workload::{ServeFault, VmFault};
+use super::world::{PNIC, Shape};
+
+/// One case.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What is true of it, in a sentence.
+    pub claim: &'static str,
+    /// The world.
+    pub shape: Shape,
+    /// Who answers the checks.
+    pub server: Server,
+    /// Time between two checks.
+    pub interval_ms: u64,
+    /// Checks are under way when whylag attaches.
+    pub attach_late: bool,
+    /// What goes wrong.
+    pub fault: Fault,
+    /// For how long.
+    pub fault_ms: u64,
+    /// What is right to say about it.
+    pub expect: Expect,
+    /// The case that looks the same.
+    pub twin_of: Option<&'static str>,
+    /// What must move.
+    pub proof: Counter,
+    /// Why whylag does not get it right yet.
+    pub gap: Option<&'static str>,
+}
+
+/// Who answers the checks.
+#[derive(Debug, Clone, Copy)]
+pub enum Server {
+    /// A process with these options.
+    Process(Process),
+    /// The virtual machine's stand-in.
+    Vm(VmFault),
+}
+
+/// Options of a serving process.
+#[derive(Debug, Clone, Copy)]
+pub struct Process {
+    /// TCP instead of UDP.
+    pub tcp: bool,
+    /// The fault inside it, if the case asks for one.
+    pub fault: ServeFault,
+    /// Threads that answer.
+    pub workers: usize,
+    /// CPU time of every check, µs.
+    pub work_us: u64,
+    /// Receive buffer, bytes.
+    pub receive_buffer: Option<usize>,
+    /// Bytes of access log for every check; a log shipper reads them.
+    pub access_log_bytes: Option<usize>,
+    /// One thread reads the checks and hands them over to another.
+    pub hand_over: bool,
+    /// The only CPU it runs on.
+    pub cpu: Option<usize>,
+    /// Nice value, below zero so that the machine's other work does not disturb the case.
+    pub nice: i32,
+}
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    Nothing,
+    /// The server's own fault, on order.
+    Server,
+    /// The server is stopped, then continued.
+    Stopped,
+    /// The server's own fault, and after it the server is stopped for half as long.
+    ServerThenStopped,
+    /// Threads compute on the server's CPU.
+    Hogs {
+        /// How many.
+        threads: usize,
+    },
+    /// The server's cgroup gets a CPU quota.
+    Quota {
+        /// In percent of one CPU.
+        percent: u32,
+    },
+    /// The log shipper stops reading and computes.
+    Shipper,
+    /// Bulk traffic from the host leaves through the NIC, which has a shaper.
+    Flood {
+        /// Sockets that send.
+        sockets: usize,
+        /// Rate of the shaper, Mbit/s.
+        shaper_mbit: u32,
+        /// Its queue, packets.
+        queue_packets: u32,
+    },
+    /// Another service, at the client, answers late.
+    Dependency,
+    /// Writes to the server's disk are frozen while it syncs a file.
+    FrozenDisk,
+    /// The route to the server becomes a black hole.
+    Blackhole,
+    /// The client does not read answers.
+    ClientReadsLate,
+    /// The client does not send, then sends all that is overdue.
+    ClientSendsLate,
+}
+
+/// What is right to say.
+#[derive(Debug, Clone, Copy)]
+pub struct Expect {
+    /// Causes that are right for slow checks; with none, nothing may be blamed.
+    pub slow: &'static [&'static str],
+    /// Causes that are right for lost checks.
+    pub lost: &'static [&'static str],
+    /// Thread, cgroup or device that must be named.
+    pub offender: Option<&'static str>,
+    /// Slow checks, and lost checks, for which the verdict must be right.
+    pub at_least: usize,
+}
+
+/// Healthy until told otherwise.
+const QUIET: Case = Case {
+    name: "healthy",
+    claim: "nothing happens, and nothing is blamed",
+    shape: Shape::Direct,
+    server: Server::Process(ECHO),
+    interval_ms: 10,
+    attach_late: false,
+    fault: Fault::Nothing,
+    fault_ms: 400,
+    expect: Expect { slow: &[], lost: &[], offender: None, at_least: 0 },
+    twin_of: None,
+    proof: Counter::Checks,
+    gap: None,
+};
+
+const ECHO: Process = Process {
+    tcp: false,
+    fault: ServeFault::Sleep,
+    workers: 1,
+    work_us: 0,
+    receive_buffer: None,
+    access_log_bytes: None,
+    hand_over: false,
+    cpu: None,
+    nice: -10,
+};
+
+const fn slow(cause: &'static [&'static str], offender: &'static str) -> Expect {
+    Expect { slow: cause, lost: &[], offender: Some(offender), at_least: 5 }
+}
+
+/// An echo server whose own fault is the case.
+const fn in_server(fault: ServeFault) -> Server {
+    Server::Process(Process { fault, ..ECHO })
+}
+
+/// The table.
+pub const CASES: &[Case] = &[
+    QUIET,
+    Case {
+        name: "attach-late",
+        claim: "checks are under way when whylag attaches, and nothing is blamed",
+        interval_ms: 1,
+        attach_late: true,
+        ..QUIET
+    },
+    Case {
+        name: "handler-sleeps",
+        claim: "the serving thread sleeps by choice",
+        server: in_server(ServeFault::Sleep),
+        fault: Fault::Server,
+        expect: slow(&["app.self_wait"], "echo-worker-0"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "handler-computes",
+        claim: "the serving thread computes",
+        server: in_server(ServeFault::Compute),
+        fault: Fault::Server,
+        expect: slow(&["app.on_cpu"], "echo-worker-0"),
+        twin_of: Some("handler-sleeps"),
+        proof: Counter::CpuTime,
+        ..QUIET
+    },
+    Case {
+        name: "other-thread-computes",
+        claim: "the thread that the check was handed over to computes",
+        server: Server::Process(Process { fault: ServeFault::Compute, hand_over: true, ..ECHO }),
+        fault: Fault::Server,
+        expect: slow(&["app.on_cpu"], "echo-worker-0"),
+        twin_of: Some("handler-sleeps"),
+        proof: Counter::CpuTime,
+        ..QUIET
+    },
+    Case {
+        name: "lock-holder-computes",
+        claim: "the serving thread waits for a lock whose holder computes",
+        server: in_server(ServeFault::LockComputing),
+        fault: Fault::Server,
+        expect: slow(&["app.futex"], "stats-rollup"),
+        proof: Counter::CpuTime,
+        ..QUIET
+    },
+    Case {
+        name: "lock-holder-sleeps",
+        claim: "the serving thread waits for a lock whose holder sleeps by choice",
+        server: in_server(ServeFault::LockAsleep),
+        fault: Fault::Server,
+        expect: slow(&["app.self_wait"], "stats-rollup"),
+        twin_of: Some("lock-holder-computes"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "pool-behind-lock",
+        claim: "four serving threads queue for a lock whose holder computes",
+        server: Server::Process(Process { fault: ServeFault::LockComputing, workers: 4, ..ECHO }),
+        fault: Fault::Server,
+        expect: slow(&["app.futex"], "stats-rollup"),
+        proof: Counter::CpuTime,
+        ..QUIET
+    },
+    Case {
+        name: "cpu-neighbours",
+        claim: "the serving thread can run, and others run on its CPU",
+        server: Server::Process(Process { work_us: 2_000, cpu: Some(1), ..ECHO }),
+        fault: Fault::Hogs { threads: 12 },
+        fault_ms: 800,
+        expect: slow(&["app.runqueue"], "batch-report"),
+        proof: Counter::RunDelay,
+        ..QUIET
+    },
+    Case {
+        name: "cpu-quota",
+        claim: "the serving thread looks runnable, and its cgroup is out of quota",
+        server: Server::Process(Process { work_us: 2_000, cpu: Some(1), ..ECHO }),
+        fault: Fault::Quota { percent: 4 },
+        fault_ms: 800,
+        expect: slow(&["app.quota_throttle"], "whylag-lab"),
+        twin_of: Some("cpu-neighbours"),
+        proof: Counter::Throttled,
+        ..QUIET
+    },
+    Case {
+        name: "server-stopped",
+        claim: "the server is stopped by a signal",
+        fault: Fault::Stopped,
+        expect: slow(&["app.self_wait"], "echo-worker-0"),
+        twin_of: Some("cpu-quota"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "two-causes",
+        claim: "a lock is held while its holder computes, and later the server is stopped",
+        server: in_server(ServeFault::LockComputing),
+        fault: Fault::ServerThenStopped,
+        expect: Expect { offender: None, ..slow(&["app.futex", "app.self_wait"], "") },
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "log-pipe-full",
+        claim: "the serving thread writes to a pipe whose reader is busy",
+        server: Server::Process(Process { access_log_bytes: Some(2_000), ..ECHO }),
+        fault: Fault::Shipper,
+        expect: Expect { offender: None, ..slow(&["app.blocked_io"], "") },
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "dependency-late",
+        claim: "the serving thread waits for a service on another host",
+        server: in_server(ServeFault::Dependency),
+        fault: Fault::Dependency,
+        expect: Expect { offender: None, ..slow(&["dependency.remote"], "") },
+        twin_of: Some("handler-sleeps"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "disk-frozen",
+        claim: "the serving thread syncs a file whose pages are not written back",
+        server: in_server(ServeFault::FileSync),
+        fault: Fault::FrozenDisk,
+        expect: Expect { offender: None, ..slow(&["storage.writeback"], "") },
+        twin_of: Some("handler-sleeps"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "receive-buffer-full",
+        claim: "the serving thread sleeps, and its small receive buffer overflows",
+        server: Server::Process(Process { receive_buffer: Some(4_096), ..ECHO }),
+        fault: Fault::Server,
+        expect: Expect { slow: &["app.self_wait"], lost: &["app.socket_queue"], offender: None, at_least: 5 },
+        twin_of: Some("handler-sleeps"),
+        proof: Counter::ReceiveBufferErrors,
+        ..QUIET
+    },
+    Case {
+        name: "server-silent",
+        claim: "checks are read and never answered",
+        server: in_server(ServeFault::Silent),
+        fault: Fault::Server,
+        expect: Expect { slow: &[], lost: &["app.self_wait"], offender: None, at_least: 5 },
+        twin_of: Some("receive-buffer-full"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "shaper",
+        claim: "answers queue behind bulk traffic in a shaper",
+        fault: Fault::Flood { sockets: 1, shaper_mbit: 10, queue_packets: 400 },
+        fault_ms: 600,
+        expect: slow(&["nic.qdisc"], "tbf"),
+        proof: Counter::QdiscOverlimits,
+        ..QUIET
+    },
+    Case {
+        name: "shaper-drops",
+        claim: "answers are dropped at the tail of a shaper's queue",
+        fault: Fault::Flood { sockets: 4, shaper_mbit: 10, queue_packets: 60 },
+        fault_ms: 600,
+        expect: Expect { slow: &["nic.qdisc"], lost: &["nic.drop"], offender: Some(PNIC), at_least: 5 },
+        twin_of: Some("shaper"),
+        proof: Counter::QdiscDrops,
+        ..QUIET
+    },
+    Case {
+        name: "client-reads-late",
+        claim: "the client leaves answers unread, which is nothing of the host's",
+        fault: Fault::ClientReadsLate,
+        twin_of: Some("handler-sleeps"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "client-sends-late",
+        claim: "the client sends checks late, which is nothing of the host's",
+        fault: Fault::ClientSendsLate,
+        twin_of: Some("handler-sleeps"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "tcp-healthy",
+        claim: "checks over one connection, and nothing is blamed",
+        server: Server::Process(Process { tcp: true, ..ECHO }),
+        ..QUIET
+    },
+    Case {
+        name: "tcp-handler-computes",
+        claim: "the thread that serves a connection computes",
+        server: Server::Process(Process { tcp: true, fault: ServeFault::Compute, ..ECHO }),
+        fault: Fault::Server,
+        expect: slow(&["app.on_cpu"], "echo-worker-0"),
+        proof: Counter::CpuTime,
+        ..QUIET
+    },
+    Case {
+        name: "tcp-delayed-ack",
+        claim: "the second part of each answer waits for the client to acknowledge the first",
+        server: Server::Process(Process { tcp: true, fault: ServeFault::TwoParts, ..ECHO }),
+        interval_ms: 60,
+        fault: Fault::Server,
+        fault_ms: 900,
+        expect: Expect { offender: None, ..slow(&["app.socket_queue"], "") },
+        twin_of: Some("tcp-handler-computes"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case { name: "pod-healthy", claim: "the host routes to a pod, and nothing is blamed", shape: Shape::Pod, ..QUIET },
+    Case {
+        name: "pod-handler-sleeps",
+        claim: "the serving thread in a pod sleeps by choice",
+        shape: Shape::Pod,
+        fault: Fault::Server,
+        expect: slow(&["app.self_wait"], "echo-worker-0"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "route-is-black-hole",
+        claim: "the host drops checks on their way to the pod",
+        shape: Shape::Pod,
+        fault: Fault::Blackhole,
+        expect: Expect { slow: &[], lost: &["host.forwarding"], offender: None, at_least: 5 },
+        twin_of: Some("server-silent"),
+        proof: Counter::NotForwarded,
+        ..QUIET
+    },
+    Case {
+        name: "vm-healthy",
+        claim: "a virtual machine answers, and nothing is blamed",
+        shape: Shape::Vm,
+        server: Server::Vm(VmFault::GuestComputes),
+        ..QUIET
+    },
+    Case {
+        name: "guest-computes",
+        claim: "the virtual machine has taken the check and computes",
+        shape: Shape::Vm,
+        server: Server::Vm(VmFault::GuestComputes),
+        fault: Fault::Server,
+        expect: Expect { offender: None, ..slow(&["vm.guest_internal"], "") },
+        proof: Counter::CpuTime,
+        ..QUIET
+    },
+    Case {
+        name: "vm-backend-asleep",
+        claim: "the virtual machine's I/O thread leaves checks in the ring",
+        shape: Shape::Vm,
+        server: Server::Vm(VmFault::BackendAsleep),
+        fault: Fault::Server,
+        expect: slow(&["vm.backend"], "vmm-io"),
+        twin_of: Some("guest-computes"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+];
+
+/// The case with this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Case> {
+    CASES.iter().find(|case| case.name == name)
+}
+
+impl Case {
+    /// Whether its checks go over TCP.
+    #[must_use]
+    pub fn tcp(&self) -> bool {
+        matches!(self.server, Server::Process(Process { tcp: true, .. }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CASES, find};
+
+    #[test]
+    fn names_are_unique_and_twins_exist() {
+        for (index, case) in CASES.iter().enumerate() {
+            assert!(CASES.iter().skip(index + 1).all(|other| other.name != case.name), "{}", case.name);
+            assert!(case.twin_of.is_none_or(|twin| find(twin).is_some()), "{}", case.name);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The processes of a case: server, client, and whoever makes trouble.
+
+use super::case::{Case, Fault, Process as ServerOptions, Server};
+use super::leash::Leash;
+use super::process::{Launcher, Process};
+use super::world::{PNIC, VNIC, World};
+use anyhow::{Context, Result};
+use rustix::pipe::fcntl_setpipe_size;
+use std::io::{PipeWriter, pipe};
+use std::net::SocketAddrV4;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Until the disk is unmounted and removed.
+const TIDY_PATIENCE: Duration = Duration::from_secs(15);
+
+/// Starts the reader of the access log, behind the smallest pipe there is.
+pub(super) fn start_shipper(launcher: &Launcher, case: &Case) -> Result<(Option<PipeWriter>, Option<Process>)> {
+    if case.fault != Fault::Shipper {
+        return Ok((None, None));
+    }
+    let (reader, writer) = pipe().context("make a pipe")?;
+    fcntl_setpipe_size(&writer, 4096).context("shrink the pipe")?;
+    let command = launcher.role_command(&Leash::default(), "ship", [""; 0]);
+    let shipper = Process::start("ship", command, Stdio::from(reader))?.ready()?;
+    Ok((Some(writer), Some(shipper)))
+}
+
+/// A disk for the server, and the process that takes it away again.
+#[derive(Debug)]
+pub(super) struct Disk {
+    pub(super) guardian: Process,
+    dir: PathBuf,
+}
+
+impl Disk {
+    pub(super) fn start(launcher: &Launcher, case: &Case) -> Result<Option<Self>> {
+        if case.fault != Fault::FrozenDisk {
+            return Ok(None);
+        }
+        let dir = std::env::temp_dir().join(format!("whylag-lab-disk-{}", std::process::id()));
+        // Not on the leash: it has to outlive a lab that is killed.
+        let mut command = Command::new(&launcher.lab);
+        command.args(["role", "disk"]).arg("--dir").arg(&dir);
+        Ok(Some(Self { guardian: Process::start("disk", command, Stdio::piped())?.ready()?, dir }))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.guardian.dismiss(TIDY_PATIENCE);
+    }
+}
+
+pub(super) fn start_server(
+    launcher: &Launcher,
+    case: &Case,
+    world: &World,
+    log: Option<&PipeWriter>,
+    disk: Option<&Disk>,
+) -> Result<Process> {
+    let options = match case.server {
+        Server::Vm(fault) => {
+            let args = [format!("--tap={VNIC}"), format!("--fault={}", fault.name())];
+            let leash = Leash { nice: Some(-10), ..world.host.leash() };
+            return launcher.role(&leash, "vm", args);
+        }
+        Server::Process(options) => options,
+    };
+    let leash = Leash { cpu: options.cpu, nice: Some(options.nice), ..world.server_netns().leash() };
+    let mut command = launcher.role_command(&leash, "serve", options.args());
+    command.arg(format!("--dependency={}", dependency(world)));
+    command.args(disk.map(|disk| format!("--file={}", disk.dir.join("mount/file").display())));
+    if let Some(log) = log {
+        command.stderr(log.try_clone().context("share the pipe")?);
+    }
+    Process::start("serve", command, Stdio::piped())?.ready()
+}
+
+/// Where the other service listens.
+fn dependency(world: &World) -> SocketAddrV4 {
+    SocketAddrV4::new(world.client_address(), 5000)
+}
+
+impl ServerOptions {
+    /// As `lab role serve` takes them.
+    fn args(&self) -> Vec<String> {
+        let mut args = vec![
+            format!("--fault={}", self.fault.name()),
+            format!("--workers={}", self.workers),
+            format!("--work-us={}", self.work_us),
+        ];
+        args.extend(self.tcp.then(|| "--tcp".to_owned()));
+        args.extend(self.hand_over.then(|| "--hand-over".to_owned()));
+        args.extend(self.receive_buffer.map(|bytes| format!("--receive-buffer={bytes}")));
+        args.extend(self.access_log_bytes.map(|bytes| format!("--access-log-bytes={bytes}")));
+        args
+    }
+}
+
+pub(super) fn start_client(launcher: &Launcher, case: &Case, world: &World) -> Result<Process> {
+    let mut args = vec![format!("--to={}", world.server()), format!("--interval-us={}", case.interval_ms * 1_000)];
+    args.extend(case.tcp().then(|| "--tcp".to_owned()));
+    // Ahead of everyone, and away from the CPU that some cases fill: its clock is the truth.
+    let leash = Leash { realtime: true, nice: Some(-15), cpu: Some(0), ..world.client.leash() };
+    launcher.role(&leash, "client", args)
+}
+
+pub(super) fn start_troublemaker(launcher: &Launcher, case: &Case, world: &World) -> Result<Option<Process>> {
+    match case.fault {
+        Fault::Hogs { threads } => {
+            let leash = Leash { cpu: Some(1), nice: Some(-19), ..Leash::default() };
+            launcher.role(&leash, "hog", [format!("--threads={threads}")]).map(Some)
+        }
+        Fault::Dependency => {
+            launcher.role(&world.client.leash(), "backend", [format!("--listen={}", dependency(world))]).map(Some)
+        }
+        Fault::Flood { sockets, shaper_mbit, queue_packets } => {
+            let rate = format!("rate {shaper_mbit}mbit burst 3000 limit 3000");
+            world.host.run("tc", &format!("qdisc add dev {PNIC} root handle 1: tbf {rate}"))?;
+            let queue = format!("pfifo limit {queue_packets}");
+            world.host.run("tc", &format!("qdisc add dev {PNIC} parent 1:1 handle 10: {queue}"))?;
+            let args = [
+                format!("--to={}:9", world.client_address()),
+                format!("--sockets={sockets}"),
+                format!("--mbit={}", 2 * shaper_mbit),
+            ];
+            let leash = Leash { cpu: Some(1), nice: Some(-10), ..world.host.leash() };
+            launcher.role(&leash, "flood", args).map(Some)
+        }
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,190 @@
+//! The JSON lines that whylag promises, as far as the lab marks them. Fields that are not here
+//! may come and go; these may not.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One line.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Line {
+    /// A health check.
+    Journey(Journey),
+    /// What happened at one target.
+    Episode(Episode),
+    /// Every record accounted for.
+    Loss(Loss),
+    /// The run in one object.
+    Summary {},
+    /// A kind that came later.
+    #[serde(other)]
+    Other,
+}
+
+/// One health check.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Journey {
+    /// Identity in its run.
+    pub id: String,
+    /// `replied`, `lost`, `open`, `ambiguous` or `broken`.
+    pub outcome: String,
+    /// Wall time of its first stage, RFC 3339.
+    pub started_at: String,
+    /// Time from its first stage to its end.
+    pub elapsed_ns: u64,
+    /// Whether it is slow.
+    pub slow: bool,
+    /// The stages that it passed.
+    pub stages: Vec<StagePoint>,
+    /// Its time, split.
+    pub ledger: Vec<Entry>,
+    /// The rest.
+    pub unexplained_ns: u64,
+    /// The conclusion.
+    pub verdict: Verdict,
+}
+
+/// A stage that was passed.
+#[derive(Debug, Clone, Deserialize)]
+pub struct StagePoint {
+    /// Its name.
+    pub stage: String,
+    /// When, from the first stage.
+    pub at_ns: u64,
+}
+
+/// One part of a check's time.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Entry {
+    /// Who took it.
+    pub cause: String,
+    /// How much.
+    pub ns: u64,
+    /// In which span.
+    pub span: String,
+    /// Who is behind it.
+    pub offender: Option<Offender>,
+    /// The waits that lead there.
+    pub path: Vec<String>,
+}
+
+/// Who is behind a cause.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(default)]
+pub struct Offender {
+    /// Name of the thread.
+    pub comm: String,
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// cgroup.
+    pub cgroup: String,
+    /// Device or queueing discipline.
+    pub device: String,
+}
+
+impl Offender {
+    /// Whether it is called `name`: its thread so, its cgroup or device in part.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        self.comm == name || self.cgroup.contains(name) || self.device.contains(name)
+    }
+}
+
+/// A conclusion.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Verdict {
+    /// `cause`, `split`, `unresolved` or `healthy`.
+    pub status: String,
+    /// The cause, if there is one.
+    pub cause: Option<String>,
+    /// Its part of the delay.
+    pub share: Option<f64>,
+    /// Why there is none.
+    pub reason: Option<String>,
+}
+
+/// What happened at one target.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Episode {
+    /// Checks.
+    pub checks: u64,
+    /// Slow ones.
+    pub slow: u64,
+    /// Lost ones.
+    pub lost: u64,
+    /// By time, the largest first.
+    pub causes: Vec<EpisodeCause>,
+    /// The conclusion over all.
+    pub verdict: Verdict,
+}
+
+/// A cause's part in an episode.
+#[derive(Debug, Clone, Deserialize)]
+pub struct EpisodeCause {
+    /// The cause.
+    pub cause: String,
+    /// Its time in all slow and lost checks.
+    pub ns: u64,
+}
+
+/// Every record accounted for.
+#[derive(Debug, Clone, Copy, Default, Deserialize, Serialize)]
+pub struct Loss {
+    /// Records that the kernel programs tried to emit.
+    pub emitted: u64,
+    /// Records that were read.
+    pub received: u64,
+    /// Records for which the ring was full.
+    pub lost: u64,
+    /// Records that came after their turn.
+    pub late: u64,
+}
+
+impl Journey {
+    /// The cause that it is confidently blamed on.
+    #[must_use]
+    pub fn blamed(&self) -> Option<&str> {
+        if self.verdict.status == "cause" { self.verdict.cause.as_deref() } else { None }
+    }
+
+    /// Who is behind most of the time in entries of `cause`.
+    #[must_use]
+    pub fn offender(&self, cause: &str) -> Option<&Offender> {
+        let mut times: BTreeMap<&Offender, u64> = BTreeMap::new();
+        for entry in self.ledger.iter().filter(|entry| entry.cause == cause) {
+            if let Some(offender) = &entry.offender {
+                *times.entry(offender).or_default() += entry.ns;
+            }
+        }
+        times.into_iter().max_by_key(|(_, ns)| *ns).map(|(offender, _)| offender)
+    }
+
+    /// Time in entries of any of `causes`, ns.
+    #[must_use]
+    pub fn attributed_ns(&self, causes: &[&str]) -> u64 {
+        self.ledger.iter().filter(|entry| causes.contains(&entry.cause.as_str())).map(|entry| entry.ns).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Line;
+
+    #[test]
+    fn the_design_s_example_is_read() {
+        let text = r#"{"type":"journey","id":"7","signature":"s","target":"tap0","outcome":"replied",
+            "started_at":"2020-09-13T12:26:40.000000001Z","elapsed_ns":860,"slow":true,
+            "stages":[{"stage":"pnic_rx","at_ns":0,"cpu":1,"queue":0,"ifindex":3,"tid":0}],
+            "ledger":[{"cause":"app.futex","ns":800,"span":"hold","offender":{"comm":"rollup","tgid":1,"tid":2,
+            "cgroup":"/x"},"path":["app.futex"],"evidence":[]}],"unexplained_ns":60,
+            "verdict":{"status":"cause","cause":"app.futex","share":0.93,"reason":null}}"#;
+        let Line::Journey(journey) = serde_json::from_str(text).unwrap() else { panic!("not a journey") };
+        assert_eq!(journey.blamed(), Some("app.futex"));
+        assert!(journey.offender("app.futex").unwrap().is_called("rollup"));
+        assert_eq!(journey.offender("app.on_cpu"), None);
+        assert_eq!(journey.attributed_ns(&["app.futex"]), 800);
+        assert!(matches!(serde_json::from_str(r#"{"type":"weather"}"#).unwrap(), Line::Other));
+    }
+}

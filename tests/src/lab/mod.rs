@@ -1,0 +1,28 @@
+//! Worlds, workloads, faults, ground truth and the score.
+//!
+//! A [`case`] is one row of a table: a world, a workload, a fault, and the verdict that is right.
+//! [`run`] builds the [`world`] from namespaces that live only as long as their processes, starts
+//! the [`workload`]s, waits for a quiet control period, injects the fault, and reads the
+//! [`truth`] from counters that whylag does not use. [`score`] compares.
+//!
+//! Everything that the lab starts is on a [`leash`]: it dies with the lab, however the lab ends.
+
+pub mod case;
+mod cast;
+pub mod cgroup;
+pub mod cli;
+pub mod clock;
+pub mod contract;
+pub mod demo;
+pub mod leash;
+pub mod message;
+pub mod netns;
+pub mod process;
+pub mod report;
+pub mod run;
+pub mod score;
+pub mod truth;
+pub mod turn;
+pub mod whylag;
+pub mod workload;
+pub mod world;

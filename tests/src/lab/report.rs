@@ -1,0 +1,176 @@
+//! What the lab prints about a run, for people and as JSON.
+
+use super::case::Case;
+use super::message::Check;
+use super::run::{Observed, Run, SLOW_NS, Window};
+use super::score::{Mark, Score, score};
+use super::truth::Proof;
+use anyhow::Result;
+use serde::Serialize;
+
+/// One run of one case, marked.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The case.
+    pub case: &'static str,
+    /// `None` if the run was skipped.
+    pub mark: Option<Mark>,
+    /// Why it was skipped.
+    pub skipped: Option<String>,
+    /// What happened to the checks, and the proof of the fault.
+    pub truth: Option<Truth>,
+    /// What whylag made of it.
+    pub score: Option<Score>,
+}
+
+/// What happened, whatever whylag said.
+#[derive(Debug, Serialize)]
+pub struct Truth {
+    /// Checks sent.
+    pub checks: usize,
+    /// Slow ones.
+    pub slow: usize,
+    /// Lost ones.
+    pub lost: usize,
+    /// The longest round trip.
+    pub worst_ns: u64,
+    /// 95th percentile of the control period.
+    pub control_p95_ns: u64,
+    /// When the fault lasted.
+    pub fault: Window,
+    /// What proves it.
+    pub counter: &'static str,
+    /// By how much it moved.
+    pub proof: Proof,
+}
+
+impl Truth {
+    /// Counts.
+    #[must_use]
+    pub fn new(case: &Case, observed: &Observed) -> Self {
+        let rtts: Vec<u64> = observed.checks.iter().filter_map(Check::rtt_ns).collect();
+        Self {
+            checks: observed.checks.len(),
+            slow: rtts.iter().filter(|rtt| **rtt > SLOW_NS).count(),
+            lost: observed.checks.len() - rtts.len(),
+            worst_ns: rtts.into_iter().max().unwrap_or(0),
+            control_p95_ns: observed.control_p95_ns,
+            fault: observed.window,
+            counter: case.proof.name(),
+            proof: observed.proof,
+        }
+    }
+
+    /// In one line.
+    #[must_use]
+    pub fn line(&self) -> String {
+        format!(
+            "{} checks, {} slow, {} lost, worst {} ms; control p95 {} µs; fault {} ms; {}: {} of {} {}",
+            self.checks,
+            self.slow,
+            self.lost,
+            self.worst_ns / 1_000_000,
+            self.control_p95_ns / 1_000,
+            (self.fault.ended_ns - self.fault.began_ns) / 1_000_000,
+            self.counter,
+            self.proof.moved,
+            self.proof.at_least,
+            if self.proof.holds() { "proven" } else { "NOT PROVEN" },
+        )
+    }
+}
+
+impl Report {
+    /// Marks a run.
+    ///
+    /// # Errors
+    /// whylag took no part in it.
+    pub fn new(case: &'static Case, run: &Run) -> Result<Self> {
+        match run {
+            Run::Skipped(reason) => {
+                Ok(Self { case: case.name, mark: None, skipped: Some(reason.clone()), truth: None, score: None })
+            }
+            Run::Done(observed) => {
+                let (mark, score) = score(case, observed)?;
+                let truth = Some(Truth::new(case, observed));
+                Ok(Self { case: case.name, mark: Some(mark), skipped: None, truth, score: Some(score) })
+            }
+        }
+    }
+
+    /// For people, with the first things that went wrong.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let Some((mark, score)) = self.mark.zip(self.score.as_ref()) else {
+            return format!("{:22} skipped     {}", self.case, self.skipped.as_deref().unwrap_or_default());
+        };
+        let mut text = format!("{:22} {:11} {}", self.case, format!("{mark:?}").to_lowercase(), score.line());
+        if mark != Mark::Right {
+            text.extend(self.truth.iter().map(|truth| format!("\n    {}", truth.line())));
+            text.extend(score.remarks.iter().map(|remark| format!("\n    {remark}")));
+        }
+        text
+    }
+}
+
+impl Score {
+    fn line(&self) -> String {
+        format!(
+            "{} right, {} wrong, {} unresolved, {} unseen of {}; {} misnamed, {} mistimed; {} of {} ms attributed{}",
+            self.right_slow + self.right_lost,
+            self.wrong,
+            self.unresolved,
+            self.unseen,
+            self.guilty,
+            self.misnamed,
+            self.mistimed,
+            self.attributed_ns / 1_000_000,
+            self.measured_ns / 1_000_000,
+            if self.lost_records > 0 { format!("; {} records lost", self.lost_records) } else { String::new() },
+        )
+    }
+}
+
+/// The marks of many runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// Runs marked right.
+    pub right: usize,
+    /// Runs with a confident wrong verdict.
+    pub wrong: usize,
+    /// Runs with too few verdicts.
+    pub unresolved: usize,
+    /// Runs whose fault is not proven.
+    pub unproven: usize,
+    /// Runs skipped.
+    pub skipped: usize,
+}
+
+impl Tally {
+    /// Of no run.
+    pub const NONE: Self = Self { right: 0, wrong: 0, unresolved: 0, unproven: 0, skipped: 0 };
+
+    /// Adds a run.
+    pub fn add(&mut self, mark: Option<Mark>) {
+        *match mark {
+            Some(Mark::Right) => &mut self.right,
+            Some(Mark::Wrong) => &mut self.wrong,
+            Some(Mark::Unresolved) => &mut self.unresolved,
+            Some(Mark::Unproven) => &mut self.unproven,
+            None => &mut self.skipped,
+        } += 1;
+    }
+
+    /// Whether there was something to mark and all of it was right.
+    #[must_use]
+    pub const fn is_clean(&self) -> bool {
+        self.right > 0 && self.wrong == 0 && self.unresolved == 0 && self.unproven == 0
+    }
+
+    /// In one line.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let Self { right, wrong, unresolved, unproven, skipped } = self;
+        format!("{right} right, {wrong} wrong, {unresolved} unresolved, {unproven} unproven, {skipped} skipped")
+    }
+}

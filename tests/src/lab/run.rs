@@ -1,0 +1,340 @@
+//! One run of one case: world, quiet control period, fault, recovery.
+
+use super::case::{Case, Fault};
+use super::cast::{Disk, start_client, start_server, start_shipper, start_troublemaker};
+use super::cgroup::CpuGroup;
+use super::clock::{mono_ns, wall_offset_ns};
+use super::message::{Announcement, Check, Order};
+use super::process::{Launcher, Process};
+use super::truth::Proof;
+use super::whylag::{Attach, Said, Whylag};
+use super::workload::DISK_THROTTLE;
+use super::world::World;
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+use std::io::{PipeWriter, Write};
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// A check that takes longer than this is slow, ns.
+pub const SLOW_NS: u64 = 20_000_000;
+/// Checks of a control period.
+const CONTROL_CHECKS: usize = 40;
+/// Control periods until a run is skipped because the machine is not quiet.
+const CONTROL_PERIODS: usize = 3;
+/// For so long checks go on after the fault.
+const RECOVERY: Duration = Duration::from_millis(200);
+/// Nothing in the lab takes longer.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// When a fault lasted. Both are `CLOCK_MONOTONIC`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Window {
+    /// Its beginning.
+    pub began_ns: u64,
+    /// Its end.
+    pub ended_ns: u64,
+}
+
+/// What a run showed, whatever whylag said.
+#[derive(Debug)]
+pub struct Observed {
+    /// All checks, in the order of their end.
+    pub checks: Vec<Check>,
+    /// When the fault lasted.
+    pub window: Window,
+    /// 95th percentile of the quiet control period, ns.
+    pub control_p95_ns: u64,
+    /// The counter that proves the fault.
+    pub proof: Proof,
+    /// Nanoseconds from `CLOCK_MONOTONIC` to the time since 1970.
+    pub wall_offset_ns: u64,
+    /// What whylag said, if it took part.
+    pub said: Option<Said>,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub enum Run {
+    /// The machine was not quiet enough to tell anything.
+    Skipped(String),
+    /// It came to its end.
+    Done(Observed),
+}
+
+/// All that a case needs, running. Fields are dropped in this order.
+#[derive(Debug)]
+pub struct Rig {
+    case: &'static Case,
+    client: Process,
+    whylag: Option<Whylag>,
+    server: Process,
+    troublemaker: Option<Process>,
+    disk: Option<Disk>,
+    log: Option<PipeWriter>,
+    group: Option<CpuGroup>,
+    world: World,
+    checks: Vec<Check>,
+    window: Window,
+}
+
+/// Runs a case, with whylag watching if there is an `attach`.
+///
+/// # Errors
+/// The rig itself fails; that says nothing about whylag.
+pub fn run(launcher: &Launcher, case: &'static Case, attach: Option<&Attach>) -> Result<Run> {
+    if case.fault == Fault::FrozenDisk && !Path::new(DISK_THROTTLE).exists() {
+        return Ok(Run::Skipped(format!("this host has no {DISK_THROTTLE}")));
+    }
+    let mut rig = Rig::set_up(launcher, case, attach)?;
+    let control_p95_ns = rig.control()?;
+    if control_p95_ns > SLOW_NS / 2 {
+        let found = Duration::from_nanos(control_p95_ns);
+        return Ok(Run::Skipped(format!("the machine is not quiet: p95 of the control period is {found:.1?}")));
+    }
+    let before = case.proof.read(&rig)?;
+    rig.inject()?;
+    let moved = case.proof.read(&rig)?.saturating_sub(before);
+    rig.recover()?;
+    Ok(Run::Done(Observed {
+        said: rig.whylag.take().map(Whylag::finish).transpose()?,
+        checks: rig.checks,
+        window: rig.window,
+        control_p95_ns,
+        proof: Proof { moved, at_least: case.proof.at_least(case.fault_ms) },
+        wall_offset_ns: wall_offset_ns(),
+    }))
+}
+
+impl Rig {
+    fn set_up(launcher: &Launcher, case: &'static Case, attach: Option<&Attach>) -> Result<Self> {
+        let world = World::build(launcher, case.shape)?;
+        let (log, shipper) = start_shipper(launcher, case)?;
+        let disk = Disk::start(launcher, case)?;
+        let server = start_server(launcher, case, &world, log.as_ref(), disk.as_ref())?;
+        let troublemaker = match shipper {
+            Some(shipper) => Some(shipper),
+            None => start_troublemaker(launcher, case, &world)?,
+        };
+        let group = match case.fault {
+            Fault::Quota { .. } => Some(CpuGroup::create()?),
+            _ => None,
+        };
+        if let Some(group) = &group {
+            group.add(server.id())?;
+        }
+        let early = if case.attach_late { Some(start_client(launcher, case, &world)?) } else { None };
+        let whylag = attach.map(|attach| attach.start(launcher, &world, case)).transpose()?;
+        let client = early.map_or_else(|| start_client(launcher, case, &world), Ok)?;
+        let (checks, window) = (Vec::new(), Window::default());
+        Ok(Self { case, client, whylag, server, troublemaker, disk, log, group, world, checks, window })
+    }
+
+    /// The world.
+    #[must_use]
+    pub const fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// Checks that ended so far.
+    #[must_use]
+    pub fn checks(&self) -> &[Check] {
+        &self.checks
+    }
+
+    /// Process number of the server.
+    #[must_use]
+    pub fn server_id(&self) -> u32 {
+        self.server.id()
+    }
+
+    /// How long the fault lasted by the log of who was at fault.
+    #[must_use]
+    pub const fn fault_ns(&self) -> u64 {
+        self.window.ended_ns.saturating_sub(self.window.began_ns)
+    }
+
+    /// How long the server's cgroup was throttled.
+    ///
+    /// # Errors
+    /// It has no cgroup of its own.
+    pub fn throttled_ns(&self) -> Result<u64> {
+        Ok(self.group.as_ref().context("the case has no cgroup")?.throttled()?.ns)
+    }
+
+    /// Waits for a quiet period; the 95th percentile of the last one, ns.
+    fn control(&mut self) -> Result<u64> {
+        let mut p95 = u64::MAX;
+        for _ in 0..CONTROL_PERIODS {
+            let from = self.checks.len();
+            self.collect(|rig| rig.checks.len() >= from + CONTROL_CHECKS)?;
+            p95 = percentile_95(self.checks.get(from..).unwrap_or_default());
+            if p95 <= SLOW_NS / 2 {
+                break;
+            }
+        }
+        Ok(p95)
+    }
+
+    fn inject(&mut self) -> Result<()> {
+        let ms = self.case.fault_ms;
+        let time = Duration::from_millis(ms);
+        match self.case.fault {
+            Fault::Nothing => self.bracket(|rig| rig.collect_for(time)),
+            Fault::Server | Fault::Dependency => self.fail_server(ms),
+            Fault::ServerThenStopped => self.fail_and_stop_server(time),
+            Fault::Hogs { .. } | Fault::Flood { .. } => {
+                let troublemaker = self.troublemaker.as_mut().context("the case has a troublemaker")?;
+                troublemaker.order(Order::Fault { ms })?;
+                self.window = await_fault(troublemaker)?;
+                Ok(())
+            }
+            Fault::FrozenDisk => self.freeze_disk(ms),
+            Fault::Shipper => self.stall_shipper(ms),
+            Fault::Stopped => self.bracket(|rig| rig.stop_server(time)),
+            Fault::Quota { percent } => self.bracket(|rig| rig.throttle(percent, time)),
+            Fault::Blackhole => self.bracket(|rig| rig.lose_route(time)),
+            Fault::ClientReadsLate => self.delay_client(Order::ReadLate { ms }),
+            Fault::ClientSendsLate => self.delay_client(Order::SendLate { ms }),
+        }
+    }
+
+    /// Notes when `fault`, which the lab itself commits, began and ended.
+    fn bracket(&mut self, fault: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let began_ns = mono_ns();
+        fault(self)?;
+        self.window = Window { began_ns, ended_ns: mono_ns() };
+        Ok(())
+    }
+
+    fn fail_server(&mut self, ms: u64) -> Result<()> {
+        self.server.order(Order::Fault { ms })?;
+        self.window = await_fault(&self.server)?;
+        Ok(())
+    }
+
+    fn fail_and_stop_server(&mut self, time: Duration) -> Result<()> {
+        self.fail_server(self.case.fault_ms)?;
+        let Window { began_ns, .. } = self.window;
+        self.collect_for(RECOVERY)?;
+        self.bracket(|rig| rig.stop_server(time / 2))?;
+        self.window.began_ns = began_ns;
+        Ok(())
+    }
+
+    fn stop_server(&self, time: Duration) -> Result<()> {
+        self.server.signal(Signal::STOP)?;
+        sleep(time);
+        self.server.signal(Signal::CONT)
+    }
+
+    fn throttle(&self, percent: u32, time: Duration) -> Result<()> {
+        let group = self.group.as_ref().context("the case has a cgroup")?;
+        group.limit(Some(percent))?;
+        sleep(time);
+        group.limit(None)
+    }
+
+    fn lose_route(&self, time: Duration) -> Result<()> {
+        let route = format!("blackhole {}/32", self.world.server());
+        self.world.host.run("ip", &format!("route add {route}"))?;
+        sleep(time);
+        self.world.host.run("ip", &format!("route del {route}"))?;
+        Ok(())
+    }
+
+    fn stall_shipper(&mut self, ms: u64) -> Result<()> {
+        let log = self.log.as_mut().context("the case has a log")?;
+        writeln!(log, "!{ms}").context("write to the log")?;
+        self.window = await_fault(self.troublemaker.as_ref().context("the case has a log shipper")?)?;
+        Ok(())
+    }
+
+    /// The server's sync begins in the freeze and ends after it.
+    fn freeze_disk(&mut self, ms: u64) -> Result<()> {
+        let disk = &mut self.disk.as_mut().context("the case has a disk")?.guardian;
+        disk.order(Order::Fault { ms })?;
+        disk.await_announcement(PATIENCE, |said| matches!(said, Announcement::FaultBegan { .. }).then_some(()))?;
+        self.server.order(Order::Fault { ms })?;
+        self.window = await_fault(&self.server)?;
+        Ok(())
+    }
+
+    fn delay_client(&mut self, order: Order) -> Result<()> {
+        self.client.order(order)?;
+        self.collect(|rig| rig.window.ended_ns > 0)
+    }
+
+    /// Lets checks go on for a while, then waits for the last of them.
+    fn recover(&mut self) -> Result<()> {
+        self.collect_for(RECOVERY)?;
+        self.client.order(Order::Stop)?;
+        let deadline = Instant::now() + PATIENCE;
+        while self.absorb(deadline)? != Announcement::Done {}
+        Ok(())
+    }
+
+    /// Collects checks until one has ended that was sent after `time` from now.
+    fn collect_for(&mut self, time: Duration) -> Result<()> {
+        let until = mono_ns() + nanoseconds(time);
+        self.collect(|rig| rig.checks.last().is_some_and(|check| check.sent_at_ns >= until))
+    }
+
+    fn collect(&mut self, enough: impl Fn(&Self) -> bool) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while !enough(self) {
+            let said = self.absorb(deadline)?;
+            ensure!(said != Announcement::Done, "the client ended early");
+        }
+        Ok(())
+    }
+
+    fn absorb(&mut self, deadline: Instant) -> Result<Announcement> {
+        let said = self.client.next_announcement(deadline)?;
+        match said {
+            Announcement::Check(check) => self.checks.push(check),
+            Announcement::FaultBegan { at_ns } => self.window.began_ns = at_ns,
+            Announcement::FaultEnded { at_ns } => self.window.ended_ns = at_ns,
+            Announcement::Ready | Announcement::Done => {}
+        }
+        Ok(said)
+    }
+}
+
+fn await_fault(culprit: &Process) -> Result<Window> {
+    let mut window = Window::default();
+    culprit.await_announcement(PATIENCE, |said| match said {
+        Announcement::FaultBegan { at_ns } => {
+            window.began_ns = at_ns;
+            None
+        }
+        Announcement::FaultEnded { at_ns } => {
+            window.ended_ns = at_ns;
+            Some(window)
+        }
+        _ => None,
+    })
+}
+
+fn percentile_95(checks: &[Check]) -> u64 {
+    let mut rtts: Vec<u64> = checks.iter().map(|check| check.rtt_ns().unwrap_or(u64::MAX)).collect();
+    rtts.sort_unstable();
+    rtts.get(rtts.len().saturating_sub(1) * 95 / 100).copied().unwrap_or(u64::MAX)
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Check, percentile_95};
+
+    #[test]
+    fn a_lost_check_is_slower_than_all() {
+        let check = |rtt| Check { nonce: 0, due_at_ns: 0, sent_at_ns: 5, answered_at_ns: rtt };
+        assert_eq!(percentile_95(&[check(Some(6)), check(Some(7)), check(None)]), 2);
+        assert_eq!(percentile_95(&[check(None)]), u64::MAX);
+    }
+}

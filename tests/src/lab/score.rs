@@ -1,0 +1,258 @@
+//! The mark: what whylag said about each check, against what is known of it.
+
+use super::case::{Case, Expect, Fault};
+use super::contract::Journey;
+use super::message::Check;
+use super::run::{Observed, SLOW_NS, Window};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::UNIX_EPOCH;
+
+/// A check that the fault surely delayed, and not only the machine's noise: twice [`SLOW_NS`].
+const SURELY_SLOW_NS: u64 = 2 * SLOW_NS;
+/// A check that surely nothing delayed: half of [`SLOW_NS`].
+const SURELY_FAST_NS: u64 = SLOW_NS / 2;
+/// Two clocks may disagree about the start of a check by so much.
+const CLOCK_SLACK_NS: u64 = 500_000;
+/// Examples of what went wrong that a report shows.
+const REMARKS: usize = 3;
+
+/// How a run is marked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mark {
+    /// All that was to be said was said, and nothing wrong.
+    Right,
+    /// A verdict was confident and wrong, or named the wrong one, or the time is wrong.
+    Wrong,
+    /// Too few verdicts, but none wrong.
+    Unresolved,
+    /// The rig cannot prove that the fault happened.
+    Unproven,
+}
+
+/// What the checks of one run add up to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Score {
+    /// Checks that the fault delayed or lost.
+    pub guilty: usize,
+    /// Right verdicts about slow checks.
+    pub right_slow: usize,
+    /// Right verdicts about lost checks.
+    pub right_lost: usize,
+    /// Verdicts with a wrong cause, or with a cause where there is nothing to blame.
+    pub wrong: usize,
+    /// No verdict.
+    pub unresolved: usize,
+    /// Checks of which whylag said nothing.
+    pub unseen: usize,
+    /// Right cause, wrong or no offender.
+    pub misnamed: usize,
+    /// Right cause, but the time is off by more than 2 ms and 5 %.
+    pub mistimed: usize,
+    /// Time in entries of a right cause, all guilty checks that were answered.
+    pub attributed_ns: u64,
+    /// Time that these checks took by the client's clock.
+    pub measured_ns: u64,
+    /// Records that whylag lost.
+    pub lost_records: u64,
+    /// The first things that went wrong.
+    pub remarks: Vec<String>,
+}
+
+/// Marks a run.
+///
+/// # Errors
+/// whylag was not there, or wrote a time that cannot be read.
+pub fn score(case: &Case, observed: &Observed) -> Result<(Mark, Score)> {
+    let said = observed.said.as_ref().context("whylag took no part in this run")?;
+    let journeys = join(&observed.checks, &said.journeys, observed.wall_offset_ns)?;
+    let mut score = Score { lost_records: said.loss.lost, ..Score::default() };
+    for check in &observed.checks {
+        let journey = journeys.get(&check.nonce).copied();
+        if is_guilty(case, check, observed.window) {
+            score.mark_guilty(&case.expect, check, journey);
+        } else if check.rtt_ns().is_some_and(|rtt| rtt < SURELY_FAST_NS) {
+            score.mark_innocent(check, journey);
+        }
+    }
+    Ok((score.conclude(&case.expect, observed.proof.holds()), score))
+}
+
+/// Finds each check's journey: the one that began after it was sent and before the next was.
+fn join<'a>(checks: &[Check], journeys: &'a [Journey], wall_offset_ns: u64) -> Result<BTreeMap<u64, &'a Journey>> {
+    let sent: BTreeMap<u64, u64> = checks.iter().map(|check| (check.sent_at_ns, check.nonce)).collect();
+    let mut joined = BTreeMap::new();
+    for journey in journeys {
+        let began = mono_ns(&journey.started_at, wall_offset_ns)? + CLOCK_SLACK_NS;
+        if let Some((_, nonce)) = sent.range(..=began).next_back() {
+            joined.entry(*nonce).or_insert(journey);
+        }
+    }
+    Ok(joined)
+}
+
+/// `CLOCK_MONOTONIC` of a wall time.
+fn mono_ns(rfc3339: &str, wall_offset_ns: u64) -> Result<u64> {
+    let wall = humantime::parse_rfc3339(rfc3339).with_context(|| format!("read the time {rfc3339}"))?;
+    let since = wall.duration_since(UNIX_EPOCH).context("a time after 1970")?;
+    Ok(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX).saturating_sub(wall_offset_ns))
+}
+
+/// Whether the fault delayed a check: it was slow, and for three quarters of its time the fault
+/// lasted. A check that came at the end of the fault waits for the backlog, which is another cause.
+fn is_guilty(case: &Case, check: &Check, window: Window) -> bool {
+    if case.fault == Fault::Nothing {
+        return false;
+    }
+    let Some(answered_at_ns) = check.answered_at_ns else {
+        return (window.began_ns..window.ended_ns).contains(&check.sent_at_ns);
+    };
+    let during = answered_at_ns.min(window.ended_ns).saturating_sub(check.sent_at_ns.max(window.began_ns));
+    let rtt = answered_at_ns.saturating_sub(check.sent_at_ns);
+    rtt >= SURELY_SLOW_NS && during >= rtt / 4 * 3
+}
+
+impl Expect {
+    /// The causes that are right for a check with this end.
+    fn right_causes(&self, lost: bool) -> &'static [&'static str] {
+        match (lost, self.slow.is_empty(), self.lost.is_empty()) {
+            (true, _, false) | (false, true, _) => self.lost,
+            (true, _, true) | (false, false, _) => self.slow,
+        }
+    }
+}
+
+impl Score {
+    fn mark_guilty(&mut self, expect: &Expect, check: &Check, journey: Option<&Journey>) {
+        self.guilty += 1;
+        let Some(journey) = journey else {
+            self.unseen += 1;
+            return;
+        };
+        let causes = expect.right_causes(check.rtt_ns().is_none());
+        match journey.blamed() {
+            None if causes.is_empty() => self.mark_right(check),
+            None => self.mark_unresolved(journey),
+            Some(cause) if causes.contains(&cause) => {
+                self.mark_right(check);
+                self.mark_offender(expect, journey, cause);
+                self.mark_time(check, journey, causes);
+            }
+            Some(cause) => {
+                self.wrong += 1;
+                self.remark(journey, &format!("blamed on {cause}"));
+            }
+        }
+    }
+
+    fn mark_right(&mut self, check: &Check) {
+        *(if check.rtt_ns().is_some() { &mut self.right_slow } else { &mut self.right_lost }) += 1;
+    }
+
+    fn mark_unresolved(&mut self, journey: &Journey) {
+        self.unresolved += 1;
+        let reason = journey.verdict.reason.as_deref().unwrap_or("no reason");
+        self.remark(journey, &format!("{}: {reason}", journey.verdict.status));
+    }
+
+    fn mark_offender(&mut self, expect: &Expect, journey: &Journey, cause: &str) {
+        let Some(expected) = expect.offender else { return };
+        let named = journey.offender(cause);
+        if !named.is_some_and(|named| named.is_called(expected)) {
+            self.misnamed += 1;
+            self.remark(journey, &format!("{cause} is right, but named is {named:?}"));
+        }
+    }
+
+    fn mark_time(&mut self, check: &Check, journey: &Journey, causes: &[&str]) {
+        let Some(rtt) = check.rtt_ns() else { return };
+        self.attributed_ns += journey.attributed_ns(causes);
+        self.measured_ns += rtt;
+        if journey.elapsed_ns.abs_diff(rtt) > (rtt / 20).max(2_000_000) {
+            self.mistimed += 1;
+            self.remark(journey, &format!("took {} µs, the client says {}", journey.elapsed_ns / 1_000, rtt / 1_000));
+        }
+    }
+
+    /// A check that took no time must not be blamed on anything.
+    fn mark_innocent(&mut self, check: &Check, journey: Option<&Journey>) {
+        if let Some((journey, cause)) = journey.and_then(|journey| Some((journey, journey.blamed()?))) {
+            self.wrong += 1;
+            let rtt = check.rtt_ns().unwrap_or(0) / 1_000;
+            self.remark(journey, &format!("answered in {rtt} µs and blamed on {cause}"));
+        }
+    }
+
+    fn remark(&mut self, journey: &Journey, what: &str) {
+        if self.remarks.len() < REMARKS {
+            let ledger = journey.ledger.iter().map(|entry| format!("{} {} µs", entry.cause, entry.ns / 1_000));
+            let ledger = ledger.collect::<Vec<_>>().join(", ");
+            self.remarks.push(format!("journey {} ({}): {what}; [{ledger}]", journey.id, journey.outcome));
+        }
+    }
+
+    fn conclude(&self, expect: &Expect, proven: bool) -> Mark {
+        let few = |right: usize, causes: &[&str]| !causes.is_empty() && right < expect.at_least;
+        let right = self.right_slow + self.right_lost;
+        if !proven {
+            Mark::Unproven
+        } else if self.wrong > 0 || self.misnamed * 2 > right || self.mistimed * 10 > right {
+            Mark::Wrong
+        } else if few(self.right_slow, expect.slow) || few(self.right_lost, expect.lost) {
+            Mark::Unresolved
+        } else {
+            Mark::Right
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Check, Expect, Mark, Score, Window, is_guilty, mono_ns};
+    use crate::lab::case::find;
+
+    const EXPECT: Expect = Expect { slow: &["app.futex"], lost: &["nic.drop"], offender: None, at_least: 2 };
+
+    #[test]
+    fn lost_and_slow_checks_have_their_own_right_causes() {
+        assert_eq!(EXPECT.right_causes(true), ["nic.drop"]);
+        assert_eq!(EXPECT.right_causes(false), ["app.futex"]);
+        assert_eq!(Expect { lost: &[], ..EXPECT }.right_causes(true), ["app.futex"]);
+    }
+
+    #[test]
+    fn one_wrong_verdict_spoils_a_run_and_silence_does_not_pass_it() {
+        let mark = |score: Score| score.conclude(&EXPECT, true);
+        let good = Score { right_slow: 9, right_lost: 9, ..Score::default() };
+        assert_eq!(mark(good.clone()), Mark::Right);
+        assert_eq!(mark(Score { wrong: 1, ..good.clone() }), Mark::Wrong);
+        assert_eq!(mark(Score { misnamed: 10, ..good.clone() }), Mark::Wrong);
+        assert_eq!(mark(Score { right_lost: 1, unresolved: 8, ..good.clone() }), Mark::Unresolved);
+        assert_eq!(good.conclude(&EXPECT, false), Mark::Unproven);
+    }
+
+    #[test]
+    fn only_checks_that_the_fault_delayed_are_guilty() {
+        let case = find("handler-sleeps").unwrap();
+        let window = Window { began_ns: 1_000_000_000, ended_ns: 1_400_000_000 };
+        let guilty = |sent: u64, rtt: Option<u64>| {
+            let sent_at_ns = sent * 1_000_000;
+            let answered_at_ns = rtt.map(|rtt| sent_at_ns + rtt * 1_000_000);
+            is_guilty(case, &Check { nonce: 0, due_at_ns: sent_at_ns, sent_at_ns, answered_at_ns }, window)
+        };
+        assert!(guilty(999, Some(401)) && guilty(1_100, None) && guilty(1_300, Some(120)));
+        assert!(
+            !guilty(1_390, Some(10))
+                && !guilty(1_350, Some(200))
+                && !guilty(900, Some(50))
+                && !guilty(1_500, Some(100))
+        );
+    }
+
+    #[test]
+    fn wall_times_are_read_to_the_nanosecond() {
+        assert_eq!(mono_ns("1970-01-01T00:00:02.000000007Z", 2_000_000_000).unwrap(), 7);
+    }
+}

@@ -1,0 +1,200 @@
+//! whylag itself, run as a child on the leash and spoken to as an operator would.
+
+use super::case::Case;
+use super::contract::{Episode, Journey, Line, Loss};
+use super::leash::Leash;
+use super::process::{Launcher, forward_lines};
+use super::workload::signature;
+use super::world::{PNIC, Shape, VNIC, World};
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Until all hooks are live.
+const ATTACH_PATIENCE: Duration = Duration::from_secs(30);
+/// Until it has written its last line after an interrupt.
+const FINISH_PATIENCE: Duration = Duration::from_secs(15);
+/// It ends by itself if nobody ends it.
+const LONGEST_RUN: &str = "60s";
+
+/// How to run whylag.
+#[derive(Debug, Clone)]
+pub struct Attach {
+    /// Its binary.
+    pub binary: PathBuf,
+    /// Where to keep the recording.
+    pub record: Option<PathBuf>,
+}
+
+/// A whylag that is attached.
+#[derive(Debug)]
+pub struct Whylag {
+    child: Child,
+    out: Receiver<String>,
+    err: Receiver<String>,
+}
+
+/// What a bounded run said.
+#[derive(Debug)]
+pub struct Said {
+    /// Standard output, line by line.
+    pub lines: Vec<String>,
+    /// The last word on every check, in the order of the first.
+    pub journeys: Vec<Journey>,
+    /// What happened at each target.
+    pub episodes: Vec<Episode>,
+    /// Every record accounted for.
+    pub loss: Loss,
+    /// How it ended.
+    pub status: ExitStatus,
+}
+
+impl Attach {
+    /// Finds the binary: as named, else `WHYLAG_BIN`, else beside the lab.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn find(named: Option<PathBuf>, lab: &Path, record: Option<PathBuf>) -> Result<Self> {
+        let from_environment = std::env::var_os("WHYLAG_BIN").map(PathBuf::from);
+        let binary = named.or(from_environment).unwrap_or_else(|| lab.with_file_name("whylag"));
+        ensure!(binary.exists(), "{} does not exist: build whylag, or set WHYLAG_BIN", binary.display());
+        Ok(Self { binary, record })
+    }
+
+    /// Arguments that make it watch a world.
+    #[must_use]
+    pub fn arguments(world: &World, tcp: bool) -> Vec<OsString> {
+        let mut args = vec!["attach".into(), "--netns".into(), world.host.path().into()];
+        args.extend(["--pnic", PNIC].map(OsString::from));
+        if world.shape != Shape::Direct {
+            args.extend(["--vnic", VNIC].map(OsString::from));
+        }
+        args.extend(["--signature".into(), signature(tcp).into()]);
+        args
+    }
+
+    /// Attaches it and waits until all hooks are live.
+    ///
+    /// # Errors
+    /// It does not attach in time; the error holds what it said.
+    pub fn start(&self, launcher: &Launcher, world: &World, case: &Case) -> Result<Whylag> {
+        let mut command = Leash { nice: Some(-5), ..Leash::default() }.command(&launcher.lab, &self.binary);
+        command.args(Self::arguments(world, case.tcp()));
+        command.args(["--format", "json", "--threshold", "20ms", "--lost-after", "1s", "--duration", LONGEST_RUN]);
+        if let Some(file) = &self.record {
+            // The latest case is kept; whylag itself writes over nothing.
+            let _ = std::fs::remove_file(file);
+            command.arg("--record").arg(file);
+        }
+        Whylag::start(command)?.attached()
+    }
+}
+
+impl Whylag {
+    fn start(mut command: Command) -> Result<Self> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().context("start whylag")?;
+        let out = forward_lines(child.stdout.take().context("standard output is piped")?);
+        let err = forward_lines(child.stderr.take().context("standard error is piped")?);
+        Ok(Self { child, out, err })
+    }
+
+    fn attached(self) -> Result<Self> {
+        let deadline = Instant::now() + ATTACH_PATIENCE;
+        let mut said = Vec::new();
+        loop {
+            match self.err.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) if is_attached(&line) => return Ok(self),
+                Ok(line) => said.push(line),
+                Err(_) => bail!("whylag did not attach; it said: {}", said.join(" | ")),
+            }
+        }
+    }
+
+    /// Interrupts it and reads what it has to say to the end.
+    ///
+    /// # Errors
+    /// It does not end in time, fails, or breaks the contract.
+    pub fn finish(mut self) -> Result<Said> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).context("a process number")?;
+        kill_process(pid, Signal::INT).context("interrupt whylag")?;
+        let lines = drain(&self.out, Instant::now() + FINISH_PATIENCE)?;
+        let status = self.child.wait().context("wait for whylag")?;
+        let complaints: Vec<String> = self.err.try_iter().collect();
+        ensure!(status.success(), "whylag ended with {status}: {}", complaints.join(" | "));
+        Said::parse(lines, status)
+    }
+}
+
+impl Drop for Whylag {
+    fn drop(&mut self) {
+        // Both fail only if it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether a line of standard error says that all hooks are live.
+fn is_attached(line: &str) -> bool {
+    line.strip_prefix("whylag: ").unwrap_or(line).starts_with("attached")
+}
+
+fn drain(out: &Receiver<String>, deadline: Instant) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    loop {
+        match out.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) => lines.push(line),
+            Err(RecvTimeoutError::Disconnected) => return Ok(lines),
+            Err(RecvTimeoutError::Timeout) => bail!("whylag did not end after an interrupt"),
+        }
+    }
+}
+
+impl Said {
+    fn parse(lines: Vec<String>, status: ExitStatus) -> Result<Self> {
+        let mut last_word: HashMap<String, usize> = HashMap::new();
+        let (mut journeys, mut episodes, mut loss) = (Vec::new(), Vec::new(), None);
+        for line in &lines {
+            match serde_json::from_str(line).with_context(|| format!("whylag wrote {line}"))? {
+                Line::Journey(journey) => keep_last(&mut last_word, &mut journeys, journey),
+                Line::Loss(found) => loss = Some(found),
+                Line::Episode(episode) => episodes.push(episode),
+                Line::Summary {} | Line::Other => {}
+            }
+        }
+        let loss = loss.context("whylag wrote no line of type loss")?;
+        Ok(Self { lines, journeys, episodes, loss, status })
+    }
+
+    /// The lines about checks, as they were written.
+    #[must_use]
+    pub fn journey_lines(&self) -> Vec<&str> {
+        let is_journey = |line: &&String| line.starts_with(r#"{"type":"journey""#);
+        self.lines.iter().filter(is_journey).map(String::as_str).collect()
+    }
+}
+
+fn keep_last(last_word: &mut HashMap<String, usize>, journeys: &mut Vec<Journey>, journey: Journey) {
+    let index = *last_word.entry(journey.id.clone()).or_insert(journeys.len());
+    match journeys.get_mut(index) {
+        Some(earlier) => *earlier = journey,
+        None => journeys.push(journey),
+    }
+}
+
+/// Lets whylag replay a recording; its standard output, line by line.
+///
+/// # Errors
+/// It fails.
+pub fn replay(binary: &Path, recording: &Path) -> Result<Vec<String>> {
+    let mut command = Command::new(binary);
+    let output = command.arg("replay").arg(recording).args(["--format", "json"]).output().context("start whylag")?;
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "whylag replay ended with {}: {}", output.status, complaints.trim());
+    Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+}

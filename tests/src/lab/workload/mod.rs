@@ -1,0 +1,92 @@
+//! The programs of the lab: servers, clients and troublemakers, each a role of the one binary.
+//!
+//! Each announces when it is ready, takes its fault as an order, and announces when the fault
+//! began and ended, so that nothing has to be guessed from the outside.
+
+mod backend;
+mod client;
+mod disk;
+mod fault;
+mod flood;
+mod hog;
+mod serve;
+mod ship;
+mod vm;
+
+pub use client::{ClientArgs, PAYLOAD_BYTES, PORT, signature};
+pub(super) use disk::THROTTLE as DISK_THROTTLE;
+pub use serve::{ServeArgs, ServeFault};
+pub use vm::VmFault;
+
+use super::message::{Announcement, announce};
+use anyhow::{Context, Result};
+use std::ffi::CString;
+use std::io::{self, Read};
+
+/// A role of the binary.
+#[derive(Debug, clap::Subcommand)]
+pub enum Role {
+    /// Keeps a namespace alive.
+    Hold,
+    /// Answers health checks.
+    Serve(ServeArgs),
+    /// Sends health checks.
+    Client(ClientArgs),
+    /// Answers late.
+    Backend(backend::BackendArgs),
+    /// Provides a disk whose writes can be frozen.
+    Disk(disk::DiskArgs),
+    /// Sends bulk traffic.
+    Flood(flood::FloodArgs),
+    /// Computes.
+    Hog(hog::HogArgs),
+    /// Reads an access log from its standard input.
+    Ship,
+    /// Plays a virtual machine behind a tap device.
+    Vm(vm::VmArgs),
+}
+
+impl Role {
+    /// Plays it until the lab closes standard input.
+    ///
+    /// # Errors
+    /// It cannot do its work.
+    pub fn play(self) -> Result<()> {
+        match self {
+            Self::Hold => hold(),
+            Self::Serve(args) => serve::serve(args),
+            Self::Client(args) => client::client(args),
+            Self::Backend(args) => backend::backend(&args),
+            Self::Disk(args) => disk::disk(args),
+            Self::Flood(args) => flood::flood(args),
+            Self::Hog(args) => hog::hog(&args),
+            Self::Ship => ship::ship(),
+            Self::Vm(args) => vm::vm(&args),
+        }
+    }
+}
+
+fn hold() -> Result<()> {
+    set_comm("netns-holder")?;
+    announce(Announcement::Ready);
+    io::stdin().read_to_end(&mut Vec::new()).context("wait for the lab's end")?;
+    Ok(())
+}
+
+/// Names the calling thread, as `top` and whylag show it.
+fn set_comm(name: &str) -> Result<()> {
+    rustix::thread::set_name(&CString::new(name)?).context("name the thread")
+}
+
+/// Starts a named thread; if its work fails, so does the process.
+fn spawn(name: &str, work: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
+    let report = name.to_owned();
+    let run = move || {
+        if let Err(error) = work() {
+            eprintln!("lab: {report}: {error:#}");
+            std::process::exit(1);
+        }
+    };
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).with_context(|| format!("start {name}"))?;
+    Ok(())
+}

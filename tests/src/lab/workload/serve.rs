@@ -1,0 +1,301 @@
+//! The server: answers each check with the same bytes.
+//!
+//! Every check takes the lock of the server's statistics, as real servers do; a thread named
+//! `stats-rollup` can hold it for longer.
+
+use super::super::message::{Announcement, Order, announce, announce_fault, obey_orders};
+use super::fault::{Armed, compute};
+use super::{PAYLOAD_BYTES, PORT, set_comm, spawn};
+use anyhow::{Context, Result};
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write, stderr};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// A kind of fault inside the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ServeFault {
+    /// The handler sleeps.
+    Sleep,
+    /// The handler computes.
+    Compute,
+    /// Another thread computes while it holds the lock.
+    LockComputing,
+    /// Another thread sleeps while it holds the lock.
+    LockAsleep,
+    /// Checks are read and not answered.
+    Silent,
+    /// Answers are sent in two parts, with Nagle's algorithm on (TCP).
+    TwoParts,
+    /// The handler asks another service, which answers late.
+    Dependency,
+    /// The handler writes to a file and syncs it.
+    FileSync,
+}
+
+impl ServeFault {
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sleep => "sleep",
+            Self::Compute => "compute",
+            Self::LockComputing => "lock-computing",
+            Self::LockAsleep => "lock-asleep",
+            Self::Silent => "silent",
+            Self::TwoParts => "two-parts",
+            Self::Dependency => "dependency",
+            Self::FileSync => "file-sync",
+        }
+    }
+}
+
+/// Options of `lab role serve`.
+#[derive(Debug, clap::Args)]
+pub struct ServeArgs {
+    /// TCP instead of UDP.
+    #[arg(long)]
+    tcp: bool,
+    /// The fault that an order begins.
+    #[arg(long, default_value = "sleep")]
+    fault: ServeFault,
+    /// Threads that answer (UDP).
+    #[arg(long, default_value_t = 1)]
+    workers: usize,
+    /// CPU time that every check takes, µs.
+    #[arg(long, default_value_t = 0)]
+    work_us: u64,
+    /// Size of the receive buffer, bytes (UDP).
+    #[arg(long)]
+    receive_buffer: Option<usize>,
+    /// Write a line of this many bytes to standard error for every check.
+    #[arg(long)]
+    access_log_bytes: Option<usize>,
+    /// A thread of its own reads the checks, and hands them over to the workers (UDP).
+    #[arg(long)]
+    hand_over: bool,
+    /// The other service that is asked.
+    #[arg(long)]
+    dependency: Option<SocketAddrV4>,
+    /// The file that is written and synced.
+    #[arg(long)]
+    file: Option<PathBuf>,
+    /// Hold the lock for --rollup-ms, computing, again and again with pauses this long, ms.
+    #[arg(long)]
+    rollup_every_ms: Option<u64>,
+    /// How long each of these lasts, ms.
+    #[arg(long, default_value_t = 800)]
+    rollup_ms: u64,
+}
+
+/// What all threads of the server share.
+#[derive(Debug)]
+struct Server {
+    args: ServeArgs,
+    armed: Armed,
+    /// Until when a fault lasts that concerns every check.
+    faulty_until: Mutex<Option<Instant>>,
+    answered: Mutex<u64>,
+}
+
+pub(super) fn serve(args: ServeArgs) -> Result<()> {
+    set_comm("echo-server")?;
+    let server =
+        Arc::new(Server { args, armed: Armed::default(), faulty_until: Mutex::new(None), answered: Mutex::new(0) });
+    let (roll_up, orders) = channel();
+    server.start_rollup(orders)?;
+    if server.args.tcp {
+        server.start_tcp()?;
+    } else {
+        server.start_udp()?;
+    }
+    announce(Announcement::Ready);
+    obey_orders(|order| server.obey(order, &roll_up))
+}
+
+impl Server {
+    fn obey(&self, order: Order, roll_up: &Sender<u64>) -> Result<()> {
+        let Order::Fault { ms } = order else { return Ok(()) };
+        match self.args.fault {
+            ServeFault::Sleep | ServeFault::Compute | ServeFault::Dependency | ServeFault::FileSync => {
+                self.armed.arm(ms);
+            }
+            ServeFault::LockComputing | ServeFault::LockAsleep => {
+                roll_up.send(ms).context("stats-rollup ended")?;
+            }
+            ServeFault::Silent | ServeFault::TwoParts => self.begin(Duration::from_millis(ms))?,
+        }
+        Ok(())
+    }
+
+    /// Begins a fault that concerns every check.
+    fn begin(&self, time: Duration) -> Result<()> {
+        *self.faulty_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + time);
+        spawn("fault-clock", move || {
+            announce_fault(|| sleep(time));
+            Ok(())
+        })
+    }
+
+    fn is_faulty(&self, fault: ServeFault) -> bool {
+        let until = *self.faulty_until.lock().unwrap_or_else(PoisonError::into_inner);
+        self.args.fault == fault && until.is_some_and(|end| Instant::now() < end)
+    }
+
+    /// Starts the thread that holds the lock, on order or again and again.
+    fn start_rollup(self: &Arc<Self>, orders: Receiver<u64>) -> Result<()> {
+        let server = Arc::clone(self);
+        spawn("stats-rollup", move || {
+            loop {
+                let ms = match server.args.rollup_every_ms {
+                    None => orders.recv().context("the server ended")?,
+                    Some(pause) => {
+                        sleep(Duration::from_millis(pause));
+                        server.args.rollup_ms
+                    }
+                };
+                server.roll_up(Duration::from_millis(ms));
+            }
+        })
+    }
+
+    fn roll_up(&self, time: Duration) {
+        let _held = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        announce_fault(|| match self.args.fault {
+            ServeFault::LockAsleep => sleep(time),
+            _ => compute(time),
+        });
+    }
+
+    fn start_udp(self: &Arc<Self>) -> Result<()> {
+        let socket = Arc::new(UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).context("bind the server's socket")?);
+        if let Some(bytes) = self.args.receive_buffer {
+            set_socket_recv_buffer_size(&*socket, bytes).context("set the receive buffer")?;
+        }
+        if self.args.hand_over {
+            return self.start_hand_over(socket);
+        }
+        for number in 0..self.args.workers {
+            let (server, socket) = (Arc::clone(self), Arc::clone(&socket));
+            spawn(&format!("echo-worker-{number}"), move || server.answer_datagrams(&socket))?;
+        }
+        Ok(())
+    }
+
+    fn answer_datagrams(&self, socket: &UdpSocket) -> Result<()> {
+        loop {
+            let (check, from) = receive_datagram(socket)?;
+            self.answer(socket, &check, from)?;
+        }
+    }
+
+    fn answer(&self, socket: &UdpSocket, check: &[u8], from: SocketAddr) -> Result<()> {
+        if self.handle()? {
+            socket.send_to(check, from).context("answer a check")?;
+        }
+        Ok(())
+    }
+
+    /// One thread reads, another answers.
+    fn start_hand_over(self: &Arc<Self>, socket: Arc<UdpSocket>) -> Result<()> {
+        let (checks, work) = channel();
+        let (server, answering) = (Arc::clone(self), Arc::clone(&socket));
+        spawn("echo-worker-0", move || {
+            work.into_iter().try_for_each(|(check, from): (Vec<u8>, _)| server.answer(&answering, &check, from))
+        })?;
+        spawn("echo-reader", move || {
+            loop {
+                checks.send(receive_datagram(&socket)?).context("echo-worker-0 ended")?;
+            }
+        })
+    }
+
+    fn start_tcp(self: &Arc<Self>) -> Result<()> {
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).context("listen")?;
+        let server = Arc::clone(self);
+        spawn("echo-accept", move || {
+            loop {
+                let (stream, _) = listener.accept().context("accept a connection")?;
+                let server = Arc::clone(&server);
+                spawn("echo-worker-0", move || server.answer_stream(stream))?;
+            }
+        })
+    }
+
+    fn answer_stream(&self, mut stream: TcpStream) -> Result<()> {
+        stream.set_nodelay(self.args.fault != ServeFault::TwoParts).context("set TCP_NODELAY")?;
+        let mut check = [0; PAYLOAD_BYTES];
+        loop {
+            match stream.read_exact(&mut check) {
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
+                read => read.context("receive a check")?,
+            }
+            if self.handle()? {
+                self.answer_on(&mut stream, &check)?;
+            }
+        }
+    }
+
+    /// In two parts, the second is held back until the client has acknowledged the first.
+    fn answer_on(&self, stream: &mut TcpStream, check: &[u8]) -> Result<()> {
+        if self.is_faulty(ServeFault::TwoParts) {
+            stream.write_all(b"OK: ").context("answer a check")?;
+        }
+        stream.write_all(check).context("answer a check")
+    }
+
+    /// Does the work of one check; whether it is to be answered.
+    fn handle(&self) -> Result<bool> {
+        match self.args.fault {
+            ServeFault::Sleep => self.armed.strike(sleep),
+            ServeFault::Compute => self.armed.strike(compute),
+            ServeFault::Dependency => self.try_strike(|time| self.ask(time))?,
+            ServeFault::FileSync => self.try_strike(|_| self.sync_file())?,
+            ServeFault::LockComputing | ServeFault::LockAsleep | ServeFault::Silent | ServeFault::TwoParts => {}
+        }
+        compute(Duration::from_micros(self.args.work_us));
+        *self.answered.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.log()?;
+        Ok(!self.is_faulty(ServeFault::Silent))
+    }
+
+    fn try_strike(&self, fault: impl FnOnce(Duration) -> Result<()>) -> Result<()> {
+        let mut outcome = Ok(());
+        self.armed.strike(|time| outcome = fault(time));
+        outcome
+    }
+
+    /// Asks the other service, which takes its time.
+    fn ask(&self, time: Duration) -> Result<()> {
+        let to = self.args.dependency.context("--dependency is needed")?;
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("bind a socket")?;
+        socket.connect(to).context("connect to the other service")?;
+        socket.send(&time.as_millis().to_string().into_bytes()).context("ask the other service")?;
+        socket.recv(&mut [0; 16]).context("hear from the other service")?;
+        Ok(())
+    }
+
+    fn sync_file(&self) -> Result<()> {
+        let path = self.args.file.as_ref().context("--file is needed")?;
+        let mut file = File::create(path).with_context(|| format!("create {}", path.display()))?;
+        file.write_all(&[0; 65_536]).and_then(|()| file.sync_data()).context("write to the file and sync it")
+    }
+
+    fn log(&self) -> Result<()> {
+        let Some(bytes) = self.args.access_log_bytes else { return Ok(()) };
+        let mut line = vec![b'.'; bytes];
+        line.push(b'\n');
+        stderr().write_all(&line).context("write the access log")
+    }
+}
+
+fn receive_datagram(socket: &UdpSocket) -> Result<(Vec<u8>, SocketAddr)> {
+    let mut buffer = [0; 2048];
+    let (length, from) = socket.recv_from(&mut buffer).context("receive a check")?;
+    Ok((buffer.get(..length).unwrap_or_default().to_vec(), from))
+}

@@ -1,0 +1,146 @@
+//! The worlds: a client and the observed host, joined by a veth pair whose end in the host plays
+//! the physical NIC; behind the host, where the case asks for it, a pod or a tap device.
+//!
+//! ```text
+//!  client up0 ═══ pnic0 host                     direct
+//!  client up0 ═══ pnic0 host vnic0 ═══ eth0 pod  pod
+//!  client up0 ═══ pnic0 host vnic0 ─── tap       vm
+//! ```
+//! Neighbours are fixed, so that no address resolution delays a check.
+
+use super::netns::Netns;
+use super::process::Launcher;
+use anyhow::Result;
+use std::net::Ipv4Addr;
+
+/// Which world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// The server runs on the host.
+    Direct,
+    /// The server runs in a pod to which the host routes.
+    Pod,
+    /// The server is behind a tap device to which the host routes.
+    Vm,
+}
+
+/// The host's end of the link to the client.
+pub const PNIC: &str = "pnic0";
+/// The host's end of the link to the pod, or the tap.
+pub const VNIC: &str = "vnic0";
+/// Hardware address of a guest behind the tap.
+pub const GUEST_MAC: [u8; 6] = [2, 0, 0, 0, 1, 2];
+
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+const HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+const GUEST: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);
+
+/// A built world.
+#[derive(Debug)]
+pub struct World {
+    /// Which.
+    pub shape: Shape,
+    /// Where checks come from.
+    pub client: Netns,
+    /// The observed host.
+    pub host: Netns,
+    /// The pod, in the shape [`Shape::Pod`].
+    pub pod: Option<Netns>,
+}
+
+impl World {
+    /// Builds it.
+    ///
+    /// # Errors
+    /// Not root, or `ip` is missing or fails.
+    pub fn build(launcher: &Launcher, shape: Shape) -> Result<Self> {
+        let (client, host) = (Netns::new(launcher)?, Netns::new(launcher)?);
+        join(&host, PNIC, HOST, &client, "up0", CLIENT)?;
+        client.run("ip", &format!("route add default via {HOST}"))?;
+        let pod = match shape {
+            Shape::Direct => None,
+            Shape::Pod => Some(add_pod(launcher, &host)?),
+            Shape::Vm => {
+                add_tap(&host)?;
+                None
+            }
+        };
+        Ok(Self { shape, client, host, pod })
+    }
+
+    /// Address of the server of health checks.
+    #[must_use]
+    pub fn server(&self) -> Ipv4Addr {
+        match self.shape {
+            Shape::Direct => HOST,
+            Shape::Pod | Shape::Vm => GUEST,
+        }
+    }
+
+    /// Address of the client.
+    #[must_use]
+    pub fn client_address(&self) -> Ipv4Addr {
+        CLIENT
+    }
+
+    /// Where the server runs.
+    #[must_use]
+    pub fn server_netns(&self) -> &Netns {
+        self.pod.as_ref().unwrap_or(&self.host)
+    }
+}
+
+fn mac(address: Ipv4Addr) -> String {
+    let [_, _, net, host] = address.octets();
+    format!("02:00:00:00:{net:02x}:{host:02x}")
+}
+
+/// Joins two namespaces with a veth pair, with addresses and fixed neighbours.
+fn join(a: &Netns, a_name: &str, a_ip: Ipv4Addr, b: &Netns, b_name: &str, b_ip: Ipv4Addr) -> Result<()> {
+    let pair = format!(
+        "link add {a_name} address {} type veth peer name {b_name} address {} netns {}",
+        mac(a_ip),
+        mac(b_ip),
+        b.process_id()
+    );
+    a.run("ip", &pair)?;
+    settle(a, a_name, a_ip, b_ip)?;
+    settle(b, b_name, b_ip, a_ip)
+}
+
+fn settle(netns: &Netns, device: &str, address: Ipv4Addr, neighbour: Ipv4Addr) -> Result<()> {
+    netns.run("ip", &format!("addr add {address}/24 dev {device}"))?;
+    netns.run("ip", &format!("link set {device} up"))?;
+    netns.run("ip", &format!("neigh replace {neighbour} lladdr {} dev {device} nud permanent", mac(neighbour)))?;
+    Ok(())
+}
+
+fn gateway() -> Ipv4Addr {
+    let [a, b, net, _] = GUEST.octets();
+    Ipv4Addr::new(a, b, net, 1)
+}
+
+fn add_pod(launcher: &Launcher, host: &Netns) -> Result<Netns> {
+    let pod = Netns::new(launcher)?;
+    join(host, VNIC, gateway(), &pod, "eth0", GUEST)?;
+    pod.run("ip", &format!("route add default via {}", gateway()))?;
+    host.set("net/ipv4/ip_forward", "1")?;
+    Ok(pod)
+}
+
+fn add_tap(host: &Netns) -> Result<()> {
+    host.run("ip", &format!("tuntap add {VNIC} mode tap"))?;
+    settle(host, VNIC, gateway(), GUEST)?;
+    host.set("net/ipv4/ip_forward", "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{GUEST, GUEST_MAC, mac};
+
+    #[test]
+    fn the_guest_has_the_address_that_the_host_was_told() {
+        let octets: Vec<String> = GUEST_MAC.iter().map(|octet| format!("{octet:02x}")).collect();
+        assert_eq!(octets.join(":"), mac(GUEST));
+    }
+}

@@ -1,0 +1,205 @@
+//! Every case of the lab, live: inject a fault, let whylag watch, mark its verdicts.
+//!
+//! Needs root and the built `whylag`; `cargo xtask test` names it in `WHYLAG_BIN`. A case is
+//! skipped, and says so, without root or on a machine that is not quiet; if a whole run of the
+//! suite is skipped on a machine that could have run it, the suite fails.
+
+use anyhow::{Context, Result, bail, ensure};
+use probe_tests::lab::case::{CASES, find};
+use probe_tests::lab::process::Launcher;
+use probe_tests::lab::report::{Report, Tally};
+use probe_tests::lab::run::{Run, run};
+use probe_tests::lab::score::Mark;
+use probe_tests::lab::turn::Turn;
+use probe_tests::lab::whylag::{Attach, replay};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// A run without enough verdicts is made so often, in case the machine disturbed it. A verdict
+/// that is confident and wrong fails at once.
+const ATTEMPTS: usize = 2;
+
+macro_rules! scenarios {
+    ($($test:ident: $case:literal,)*) => {
+        const TESTED: &[&str] = &[$($case),*];
+        $(
+            #[test]
+            fn $test() -> Result<()> {
+                check($case)
+            }
+        )*
+    };
+}
+
+scenarios! {
+    a_quiet_host_is_blamed_for_nothing: "healthy",
+    a_check_under_way_at_the_start_is_blamed_for_nothing: "attach-late",
+    a_sleeping_handler_is_a_wait_of_its_own: "handler-sleeps",
+    a_computing_handler_is_on_cpu: "handler-computes",
+    a_check_is_followed_to_the_thread_it_was_handed_to: "other-thread-computes",
+    a_lock_is_charged_to_its_computing_holder: "lock-holder-computes",
+    a_lock_is_followed_to_its_sleeping_holder: "lock-holder-sleeps",
+    a_pool_behind_a_lock_is_charged_to_the_holder: "pool-behind-lock",
+    neighbours_on_the_cpu_are_run_queue: "cpu-neighbours",
+    a_quota_is_not_run_queue: "cpu-quota",
+    a_stopped_server_is_a_wait_of_its_own: "server-stopped",
+    two_causes_are_told_apart: "two-causes",
+    a_full_log_pipe_is_blocked_io: "log-pipe-full",
+    a_late_service_is_a_dependency: "dependency-late",
+    a_sync_behind_a_frozen_disk_is_writeback: "disk-frozen",
+    a_full_receive_buffer_loses_checks_in_the_socket: "receive-buffer-full",
+    a_silent_server_loses_checks_itself: "server-silent",
+    a_shaper_is_the_qdisc: "shaper",
+    a_full_shaper_drops: "shaper-drops",
+    a_client_that_reads_late_is_not_the_host: "client-reads-late",
+    a_client_that_sends_late_is_not_the_host: "client-sends-late",
+    quiet_tcp_is_blamed_for_nothing: "tcp-healthy",
+    a_computing_tcp_handler_is_on_cpu: "tcp-handler-computes",
+    a_delayed_acknowledgement_holds_the_answer_in_the_socket: "tcp-delayed-ack",
+    a_quiet_pod_is_blamed_for_nothing: "pod-healthy",
+    a_sleeping_handler_in_a_pod_is_a_wait_of_its_own: "pod-handler-sleeps",
+    a_black_hole_is_forwarding: "route-is-black-hole",
+    a_quiet_vm_is_blamed_for_nothing: "vm-healthy",
+    a_computing_guest_is_inside_the_vm: "guest-computes",
+    a_sleeping_backend_is_not_inside_the_vm: "vm-backend-asleep",
+}
+
+#[test]
+fn every_case_is_tested() {
+    let missing: Vec<&str> = CASES.iter().map(|case| case.name).filter(|name| !TESTED.contains(name)).collect();
+    assert!(missing.is_empty(), "no test for {missing:?}");
+}
+
+#[test]
+fn a_replay_repeats_the_live_run_to_the_byte() -> Result<()> {
+    let Some(whylag) = whylag()? else { return Ok(()) };
+    let _turn = Turn::take()?;
+    let recording = Recording::new("replay");
+    let attach = Attach { binary: whylag.to_owned(), record: Some(recording.0.clone()) };
+    let case = find("lock-holder-computes").context("a case of the table")?;
+    let Run::Done(observed) = run(&launcher(), case, Some(&attach))? else {
+        note("a_replay_repeats_the_live_run_to_the_byte skipped: the machine is not quiet");
+        return Ok(());
+    };
+    let said = observed.said.context("whylag took part")?;
+    let replayed = replay(whylag, &recording.0)?;
+    let is_journey = |line: &&str| line.starts_with(r#"{"type":"journey""#);
+    let replayed: Vec<&str> = replayed.iter().map(String::as_str).filter(is_journey).collect();
+    let live = said.journey_lines();
+    ensure!(!live.is_empty(), "the live run shows no journey");
+    ensure!(live.len() == replayed.len(), "{} journeys live, {} replayed", live.len(), replayed.len());
+    let differing = live.iter().zip(&replayed).find(|(live, replayed)| live != replayed);
+    ensure!(differing.is_none(), "live and replayed differ: {differing:#?}");
+    Ok(())
+}
+
+/// The lock takes twice as long as the stop, and twice as many checks wait for it: four times
+/// the time.
+#[test]
+fn two_causes_are_ranked_by_their_time() -> Result<()> {
+    let Some(whylag) = whylag()? else { return Ok(()) };
+    let _turn = Turn::take()?;
+    let attach = Attach { binary: whylag.to_owned(), record: None };
+    let case = find("two-causes").context("a case of the table")?;
+    let Run::Done(observed) = run(&launcher(), case, Some(&attach))? else {
+        note("two_causes_are_ranked_by_their_time skipped: the machine is not quiet");
+        return Ok(());
+    };
+    let said = observed.said.context("whylag took part")?;
+    let [episode] = said.episodes.as_slice() else { bail!("one target, but {} episodes", said.episodes.len()) };
+    let [lock, stop, ..] = episode.causes.as_slice() else { bail!("two causes, but {:?}", episode.causes) };
+    ensure!((lock.cause.as_str(), stop.cause.as_str()) == ("app.futex", "app.self_wait"), "{:?}", episode.causes);
+    ensure!((2..=6).contains(&(lock.ns / stop.ns.max(1))), "{:?}", episode.causes);
+    Ok(())
+}
+
+/// Runs a case until it is settled, and fails if it is not right.
+fn check(name: &str) -> Result<()> {
+    let Some(whylag) = whylag()? else { return Ok(()) };
+    let case = find(name).with_context(|| format!("no case is called {name}"))?;
+    let attach = Attach { binary: whylag.to_owned(), record: None };
+    let turn = Turn::take()?;
+    let mut report = None;
+    for _ in 0..ATTEMPTS {
+        let marked = Report::new(case, &run(&launcher(), case, Some(&attach))?)?;
+        note(&marked.text());
+        let settled = matches!(marked.mark, Some(Mark::Right | Mark::Wrong) | None);
+        report = Some(marked);
+        if settled {
+            break;
+        }
+    }
+    drop(turn);
+    let report = report.context("a case is attempted")?;
+    let right = matches!(report.mark, Some(Mark::Right) | None);
+    match case.gap {
+        None => ensure!(right, "{}", report.text()),
+        Some(gap) if report.mark == Some(Mark::Right) => bail!("{name} is right, so this is no gap any more: {gap}"),
+        Some(gap) => note(&format!("{name}: known gap: {gap}")),
+    }
+    count(report.mark)
+}
+
+/// Counts the marks; the last test to end fails if there was nothing but skips.
+fn count(mark: Option<Mark>) -> Result<()> {
+    static TALLY: Mutex<Tally> = Mutex::new(Tally::NONE);
+    let mut tally = TALLY.lock().unwrap_or_else(PoisonError::into_inner);
+    tally.add(mark);
+    ensure!(tally.skipped < TESTED.len(), "all {} cases were skipped", TESTED.len());
+    Ok(())
+}
+
+/// Says it even when the test passes and its output is captured.
+fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+fn launcher() -> Launcher {
+    Launcher { lab: PathBuf::from(env!("CARGO_BIN_EXE_lab")) }
+}
+
+/// The binary to test, built if it is not named; `None`, with the reason printed, without root.
+fn whylag() -> Result<Option<&'static Path>> {
+    static BINARY: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
+    if !is_root() {
+        note("skipped: namespaces and kernel programs need root");
+        return Ok(None);
+    }
+    let binary = BINARY.get_or_init(|| named_or_built().map_err(|error| format!("{error:#}")));
+    match binary {
+        Ok(path) => Ok(Some(path)),
+        Err(error) => bail!("{error}"),
+    }
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
+}
+
+fn named_or_built() -> Result<PathBuf> {
+    if let Some(named) = std::env::var_os("WHYLAG_BIN").map(PathBuf::from) {
+        ensure!(named.exists(), "WHYLAG_BIN names {}, which does not exist", named.display());
+        return Ok(named);
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo).args(["build", "--quiet", "-p", "probe-user"]).status().context("start cargo")?;
+    ensure!(built.success(), "cargo build -p probe-user failed; run cargo xtask setup first");
+    Ok(Path::new(env!("CARGO_BIN_EXE_lab")).with_file_name("whylag"))
+}
+
+/// A file that is removed when the test ends.
+struct Recording(PathBuf);
+
+impl Recording {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("whylag-{name}-{}.whylag-recording", std::process::id())))
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
