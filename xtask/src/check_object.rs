@@ -9,9 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use object::{
-    Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionIndex, SectionKind, SymbolKind,
-};
+use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionIndex, SectionKind, SymbolKind};
 
 /// Copies and compares byte by byte; a call costs a hot program about 12 ns.
 const BYTE_LOOPS: [&str; 5] = ["memset", "memcpy", "memmove", "memcmp", "bcmp"];
@@ -27,11 +25,7 @@ pub(crate) fn run(path: &Path) -> Result<()> {
     eprintln!("==> kernel object");
     let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let faults = faults(&bytes)?;
-    ensure!(
-        faults.is_empty(),
-        "kernel object:\n  {}",
-        faults.join("\n  ")
-    );
+    ensure!(faults.is_empty(), "kernel object:\n  {}", faults.join("\n  "));
     Ok(())
 }
 
@@ -47,10 +41,8 @@ fn faults(bytes: &[u8]) -> Result<Vec<String>> {
     }
     for call in byte_loop_calls(&file)? {
         if !COLD.contains(&call.caller.as_str()) {
-            faults.push(format!(
-                "{} calls {}, a byte-wise loop: write the fields one by one",
-                call.caller, call.callee
-            ));
+            faults
+                .push(format!("{} calls {}, a byte-wise loop: write the fields one by one", call.caller, call.callee));
         }
     }
     Ok(faults)
@@ -87,10 +79,7 @@ fn byte_loop_calls(file: &object::File<'_>) -> Result<Vec<Call>> {
             let caller = functions.at(section.index(), offset as u64);
             let caller = caller.unwrap_or("a nameless function");
             if BYTE_LOOPS.contains(&callee) && !BYTE_LOOPS.contains(&caller) {
-                calls.push(Call {
-                    caller: caller.to_owned(),
-                    callee: callee.to_owned(),
-                });
+                calls.push(Call { caller: caller.to_owned(), callee: callee.to_owned() });
             }
         }
     }
@@ -98,11 +87,7 @@ fn byte_loop_calls(file: &object::File<'_>) -> Result<Vec<Call>> {
 }
 
 /// Where a relocated call goes: to the symbol, or to an instruction of the section it names.
-fn called_symbol<'a>(
-    symbol: &impl ObjectSymbol<'a>,
-    code: &[u8],
-    offset: usize,
-) -> Option<(SectionIndex, u64)> {
+fn called_symbol<'a>(symbol: &impl ObjectSymbol<'a>, code: &[u8], offset: usize) -> Option<(SectionIndex, u64)> {
     let index = symbol.section_index()?;
     let at = match symbol.kind() {
         SymbolKind::Section => after(code, offset, INSTRUCTION),
@@ -113,10 +98,8 @@ fn called_symbol<'a>(
 
 /// The offset that a call's operand, counted in instructions from `base`, names.
 fn after(code: &[u8], offset: usize, base: usize) -> u64 {
-    let operand = code
-        .get(offset + 4..offset + 8)
-        .and_then(|bytes| bytes.try_into().ok())
-        .map_or(0, i32::from_le_bytes);
+    let operand =
+        code.get(offset + 4..offset + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, i32::from_le_bytes);
     (base as u64).wrapping_add_signed(i64::from(operand) * INSTRUCTION as i64)
 }
 
@@ -124,9 +107,7 @@ fn after(code: &[u8], offset: usize, base: usize) -> u64 {
 fn call_offsets(code: &[u8]) -> impl Iterator<Item = usize> {
     const CALL: u8 = 0x85;
     const TO_FUNCTION: u8 = 1;
-    instructions(code)
-        .filter(|(_, word)| word[0] == CALL && word[1] >> 4 == TO_FUNCTION)
-        .map(|(offset, _)| offset)
+    instructions(code).filter(|(_, word)| word[0] == CALL && word[1] >> 4 == TO_FUNCTION).map(|(offset, _)| offset)
 }
 
 /// Whether any instruction needs version 3 of the instruction set: 32-bit arithmetic other than
@@ -150,16 +131,13 @@ fn has_32_bit_operations(file: &object::File<'_>) -> Result<bool> {
 
 /// The instructions of `code` with their offsets.
 fn instructions(code: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
-    code.chunks_exact(INSTRUCTION)
-        .enumerate()
-        .map(|(index, word)| (index * INSTRUCTION, word))
+    code.chunks_exact(INSTRUCTION).enumerate().map(|(index, word)| (index * INSTRUCTION, word))
 }
 
 fn code_sections<'data, 'file>(
     file: &'file object::File<'data>,
 ) -> impl Iterator<Item = object::Section<'data, 'file>> {
-    file.sections()
-        .filter(|section| section.kind() == SectionKind::Text)
+    file.sections().filter(|section| section.kind() == SectionKind::Text)
 }
 
 /// The functions of an object by section and address.
@@ -181,9 +159,7 @@ impl<'data> Functions<'data> {
 
     fn at(&self, section: SectionIndex, address: u64) -> Option<&'data str> {
         let mut functions = self.0.iter();
-        functions
-            .find(|(index, range, _)| *index == section && range.contains(&address))
-            .map(|(_, _, name)| *name)
+        functions.find(|(index, range, _)| *index == section && range.contains(&address)).map(|(_, _, name)| *name)
     }
 }
 
@@ -197,17 +173,13 @@ pub(crate) fn path_in(messages: &str) -> Result<PathBuf> {
 fn out_dir_of_probe_user(line: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_str(line).ok()?;
     let text = |name: &str| message.get(name)?.as_str();
-    let ours =
-        text("reason")? == "build-script-executed" && text("package_id")?.contains("/probe-user#");
+    let ours = text("reason")? == "build-script-executed" && text("package_id")?.contains("/probe-user#");
     ours.then(|| text("out_dir").map(PathBuf::from))?
 }
 
 #[cfg(test)]
 mod tests {
-    use object::{
-        Architecture, BinaryFormat, Endianness, RelocationFlags, SymbolFlags, SymbolScope, elf,
-        write,
-    };
+    use object::{Architecture, BinaryFormat, Endianness, RelocationFlags, SymbolFlags, SymbolScope, elf, write};
 
     use super::*;
 
@@ -215,12 +187,7 @@ mod tests {
     const EXIT: [u8; 8] = [0x95, 0, 0, 0, 0, 0, 0, 0];
     const CALL: [u8; 8] = [0x85, 0x10, 0, 0, 0xff, 0xff, 0xff, 0xff];
 
-    fn function(
-        object: &mut write::Object<'_>,
-        section: write::SectionId,
-        name: &str,
-        code: &[u8],
-    ) -> write::SymbolId {
+    fn function(object: &mut write::Object<'_>, section: write::SectionId, name: &str, code: &[u8]) -> write::SymbolId {
         let symbol = object.add_symbol(write::Symbol {
             name: name.into(),
             value: 0,
@@ -248,9 +215,7 @@ mod tests {
             offset: 8,
             symbol: loops,
             addend: 0,
-            flags: RelocationFlags::Elf {
-                r_type: elf::R_BPF_64_32,
-            },
+            flags: RelocationFlags::Elf { r_type: elf::R_BPF_64_32 },
         };
         object.add_relocation(program, relocation).unwrap();
         let btf = object.add_section(vec![], b".BTF".to_vec(), SectionKind::Other);

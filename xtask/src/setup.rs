@@ -16,9 +16,7 @@ mod progress;
 use std::{fs, path::Path, time::Instant};
 
 use anyhow::{Context, Result};
-use bpf_toolchain::{
-    LINKER_OVERRIDE, RUSTC_OVERRIDE, Toolchain, cache_dir, description_path, overridden,
-};
+use bpf_toolchain::{LINKER_OVERRIDE, RUSTC_OVERRIDE, Toolchain, cache_dir, description_path, overridden};
 
 use bundle::Bundle;
 use lock::Lock;
@@ -27,7 +25,7 @@ use progress::Steps;
 /// Sets the toolchain up, or says in one line that it is.
 pub(crate) fn run() -> Result<()> {
     if let Some(ready) = ready() {
-        println!("{ready}");
+        eprintln!("{ready}");
         return Ok(());
     }
     let cache = cache_dir()?;
@@ -40,7 +38,7 @@ pub(crate) fn run() -> Result<()> {
         install(&cache, &steps)?;
         steps.note(&format!("set up in {:.0?}", started.elapsed()));
     }
-    println!("{}", ready().context("the new toolchain does not run")?);
+    eprintln!("{}", ready().context("the new toolchain does not run")?);
     Ok(())
 }
 
@@ -51,10 +49,7 @@ fn ready() -> Option<String> {
     rustc.check_llvm().ok()?;
     rustc.check_source(&toolchain.library_path).ok()?;
     let linker = linker::version(&toolchain.linker, &toolchain.library_path).ok()?;
-    Some(format!(
-        "kernel toolchain ready: rustc {} (LLVM {}), {linker}",
-        rustc.release, rustc.llvm
-    ))
+    Some(format!("kernel toolchain ready: rustc {} (LLVM {}), {linker}", rustc.release, rustc.llvm))
 }
 
 fn install(cache: &Path, steps: &Steps<'_>) -> Result<()> {
@@ -85,15 +80,9 @@ fn install(cache: &Path, steps: &Steps<'_>) -> Result<()> {
     let compiler = compiler::inspect(&rustc, &library_path)?;
     compiler.check_llvm()?;
     compiler.check_source(&library_path)?;
-    let toolchain = Toolchain {
-        rustc,
-        linker,
-        library_path,
-    };
+    let toolchain = Toolchain { rustc, linker, library_path };
     let description = description_path()?;
-    toolchain
-        .describe(&description)
-        .with_context(|| format!("cannot write {}", description.display()))?;
+    toolchain.describe(&description).with_context(|| format!("cannot write {}", description.display()))?;
     clean(cache)
 }
 
@@ -102,8 +91,7 @@ fn clean(cache: &Path) -> Result<()> {
     for name in [apt::DIRECTORY, bundle::DOWNLOADS, linker::BUILD_DIRECTORY] {
         let path = cache.join(name);
         if path.exists() {
-            fs::remove_dir_all(&path)
-                .with_context(|| format!("cannot remove {}", path.display()))?;
+            fs::remove_dir_all(&path).with_context(|| format!("cannot remove {}", path.display()))?;
         }
     }
     Ok(())

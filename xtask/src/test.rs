@@ -2,18 +2,12 @@
 
 use anyhow::Result;
 
-use crate::{ci, packages, setup, workspace};
-
-/// Debian packages that the tests call.
-const PACKAGES: &[&str] = &[];
+use crate::{ci, demo, packages, setup, workspace};
 
 /// Sets up, installs what the tests need, runs them, then the gate.
 pub(crate) fn run() -> Result<()> {
     setup::run()?;
-    packages::ensure(PACKAGES)?;
-    workspace::run(
-        "tests",
-        workspace::cargo().args(["test", "--workspace", "--no-fail-fast"]),
-    )?;
+    packages::ensure(demo::PACKAGES)?;
+    workspace::run("tests", workspace::cargo().args(["test", "--workspace", "--no-fail-fast"]))?;
     ci::gate()
 }

@@ -40,11 +40,7 @@ pub(super) struct Index<'a> {
 
 impl<'a> Index<'a> {
     pub(super) fn new(cache: &Path, steps: &'a Steps<'a>) -> Self {
-        Self {
-            directory: cache.join(DIRECTORY),
-            steps,
-            fresh: false,
-        }
+        Self { directory: cache.join(DIRECTORY), steps, fresh: false }
     }
 
     /// Refreshes the index once per run.
@@ -55,14 +51,9 @@ impl<'a> Index<'a> {
         supported()?;
         self.configure()?;
         // A third-party source that is down must not stop us: what we need is asked for by name.
-        let update = self.steps.run(
-            "package lists of this machine's sources",
-            self.apt("apt-get").arg("update"),
-            None,
-        );
+        let update = self.steps.run("package lists of this machine's sources", self.apt("apt-get").arg("update"), None);
         if update.is_err() {
-            self.steps
-                .note("the lists are not complete: going on with what is there");
+            self.steps.note("the lists are not complete: going on with what is there");
         }
         for line in self.steps.said().lines() {
             if ["W:", "E:"].iter().any(|mark| line.starts_with(mark)) {
@@ -117,17 +108,11 @@ impl<'a> Index<'a> {
     /// Downloads `packages` into `directory`; complete files are kept, after apt checked them.
     pub(super) fn download(&self, what: &str, packages: &[Package], into: &Path) -> Result<()> {
         fs::create_dir_all(into)?;
-        let growth = Growth {
-            directory: into,
-            bytes: packages.iter().map(|p| p.bytes).sum(),
-        };
+        let growth = Growth { directory: into, bytes: packages.iter().map(|p| p.bytes).sum() };
         let names = packages.iter().map(|p| format!("{}={}", p.name, p.version));
         self.steps.run(
             &format!("download {} packages of {what}", packages.len()),
-            self.apt("apt-get")
-                .arg("download")
-                .args(names)
-                .current_dir(into),
+            self.apt("apt-get").arg("download").args(names).current_dir(into),
             Some(growth),
         )
     }
@@ -135,9 +120,7 @@ impl<'a> Index<'a> {
     fn apt(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         // Our settings are read after the machine's, so that they win.
-        command
-            .arg("--config-file")
-            .arg(self.directory.join("apt.conf"));
+        command.arg("--config-file").arg(self.directory.join("apt.conf"));
         command.env("LC_ALL", "C");
         command
     }
@@ -147,8 +130,7 @@ impl<'a> Index<'a> {
             fs::create_dir_all(self.directory.join(part))?;
         }
         let path = self.directory.join("apt.conf");
-        fs::write(&path, configuration(&self.directory))
-            .with_context(|| format!("cannot write {}", path.display()))
+        fs::write(&path, configuration(&self.directory)).with_context(|| format!("cannot write {}", path.display()))
     }
 }
 
@@ -187,10 +169,8 @@ fn supported() -> Result<(), SetupError> {
 fn dependency_names(text: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for line in text.lines() {
-        let name = line
-            .trim_start_matches([' ', '|'])
-            .trim_start_matches("PreDepends: ")
-            .trim_start_matches("Depends: ");
+        let name =
+            line.trim_start_matches([' ', '|']).trim_start_matches("PreDepends: ").trim_start_matches("Depends: ");
         if !name.contains(['<', ' ']) && !names.iter().any(|known| known == name) {
             names.push(name.to_owned());
         }

@@ -62,12 +62,7 @@ impl Bundle {
 }
 
 /// Unpacks `bundle` under the cache, unless it is there, and returns its root.
-pub(super) fn install(
-    bundle: Bundle,
-    cache: &Path,
-    index: &mut Index<'_>,
-    steps: &Steps<'_>,
-) -> Result<PathBuf> {
+pub(super) fn install(bundle: Bundle, cache: &Path, index: &mut Index<'_>, steps: &Steps<'_>) -> Result<PathBuf> {
     let root = cache.join(bundle.name());
     if root.exists() {
         return Ok(root);
@@ -126,10 +121,7 @@ fn expect_our_llvm(index: &Index<'_>, runtime: &[String]) -> Result<()> {
     let ours = format!("libllvm{LLVM_MAJOR}");
     for name in runtime {
         let needed = index.dependencies(name, false)?;
-        if let Some(other) = needed
-            .iter()
-            .find(|n| n.starts_with("libllvm") && **n != ours)
-        {
+        if let Some(other) = needed.iter().find(|n| n.starts_with("libllvm") && **n != ours) {
             return Err(SetupError::LlvmTooNew {
                 rustc: "Debian's rustc".into(),
                 llvm: other.trim_start_matches("libllvm").to_owned(),
@@ -147,10 +139,7 @@ fn same_version(packages: &[Package]) -> Result<(), SetupError> {
     };
     match (version("rustc-web"), version("rust-web-src")) {
         (Some(rustc), Some(source_version)) if rustc != source_version => {
-            Err(SetupError::SourceDiffers {
-                rustc,
-                source_version,
-            })
+            Err(SetupError::SourceDiffers { rustc, source_version })
         }
         _ => Ok(()),
     }
@@ -186,12 +175,7 @@ mod tests {
     use super::*;
 
     fn package(name: &str, version: &str) -> Package {
-        Package {
-            name: name.to_owned(),
-            version: version.to_owned(),
-            file: String::new(),
-            bytes: 0,
-        }
+        Package { name: name.to_owned(), version: version.to_owned(), file: String::new(), bytes: 0 }
     }
 
     #[test]

@@ -28,10 +28,7 @@ impl Compiler {
         if number(&self.llvm, 0).is_some_and(|major| major <= LLVM_MAJOR) {
             return Ok(());
         }
-        Err(SetupError::LlvmTooNew {
-            rustc: self.path.clone(),
-            llvm: self.llvm.clone(),
-        })
+        Err(SetupError::LlvmTooNew { rustc: self.path.clone(), llvm: self.llvm.clone() })
     }
 
     /// Refuses a compiler without the source that `core` is built from.
@@ -41,11 +38,7 @@ impl Compiler {
         for part in ["core/src/lib.rs", "std/src/lib.rs"] {
             let path = sources.join(part);
             if !path.is_file() {
-                return Err(SetupError::NoSource {
-                    rustc: self.path.clone(),
-                    path,
-                }
-                .into());
+                return Err(SetupError::NoSource { rustc: self.path.clone(), path }.into());
             }
         }
         Ok(())
@@ -66,10 +59,7 @@ pub(super) fn inspect(rustc: &Path, library_path: &[PathBuf]) -> Result<Compiler
 pub(super) fn ask(tool: &Path, library_path: &[PathBuf], arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(tool);
     search_libraries(&mut command, library_path);
-    let output = command
-        .args(arguments)
-        .output()
-        .with_context(|| format!("cannot start {}", tool.display()))?;
+    let output = command.args(arguments).output().with_context(|| format!("cannot start {}", tool.display()))?;
     ensure!(
         output.status.success(),
         "{} does not run: {}",
@@ -81,14 +71,9 @@ pub(super) fn ask(tool: &Path, library_path: &[PathBuf], arguments: &[&str]) -> 
 
 /// The newest of rustup's compilers that has its source and a fitting LLVM.
 pub(super) fn in_rustup() -> Option<PathBuf> {
-    let home = env::var_os("RUSTUP_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(env::home_dir()?.join(".rustup")))?;
+    let home = env::var_os("RUSTUP_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".rustup")))?;
     let toolchains = fs::read_dir(home.join("toolchains")).ok()?;
-    toolchains
-        .filter_map(|entry| usable(&entry.ok()?.path()))
-        .max_by_key(Compiler::minor)
-        .map(|compiler| compiler.path)
+    toolchains.filter_map(|entry| usable(&entry.ok()?.path())).max_by_key(Compiler::minor).map(|compiler| compiler.path)
 }
 
 fn usable(toolchain: &Path) -> Option<Compiler> {

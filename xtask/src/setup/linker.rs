@@ -27,11 +27,7 @@ pub(super) fn install(cache: &Path, llvm: &Path, steps: &Steps<'_>) -> Result<Pa
     }
     let staged = cache.join("linker.partial");
     steps.note("build bpf-linker: starts, takes a minute or two");
-    steps.run(
-        &format!("build bpf-linker {VERSION}"),
-        &mut build(cache, llvm, &staged),
-        None,
-    )?;
+    steps.run(&format!("build bpf-linker {VERSION}"), &mut build(cache, llvm, &staged), None)?;
     fs::rename(&staged, &root).with_context(|| format!("cannot create {}", root.display()))?;
     Ok(executable)
 }
@@ -48,10 +44,7 @@ fn build(cache: &Path, llvm: &Path, staged: &Path) -> Command {
         .arg(staged)
         .arg("--target-dir")
         .arg(cache.join(BUILD_DIRECTORY))
-        .env(
-            "LLVM_PREFIX",
-            llvm.join(format!("usr/lib/llvm-{LLVM_MAJOR}")),
-        );
+        .env("LLVM_PREFIX", llvm.join(format!("usr/lib/llvm-{LLVM_MAJOR}")));
     // The linker that links the linker must find LLVM's own libraries as well.
     let libraries = llvm.join(bundle::library_dir());
     command.env("LIBRARY_PATH", &libraries);

@@ -16,8 +16,7 @@ impl Lock {
     /// Takes the lock, waiting for another set-up if there is one.
     pub(super) fn take(cache: &Path) -> Result<Self> {
         let path = cache.join("lock");
-        let file =
-            File::create(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        let file = File::create(&path).with_context(|| format!("cannot open {}", path.display()))?;
         match file.try_lock() {
             Ok(()) => return Ok(Self(file)),
             Err(TryLockError::WouldBlock) => {

@@ -35,10 +35,7 @@ pub(super) struct Steps<'a> {
 
 impl<'a> Steps<'a> {
     pub(super) fn new(cache: &Path, lock: &'a Lock) -> Self {
-        Self {
-            log: cache.join("setup.log"),
-            lock,
-        }
+        Self { log: cache.join("setup.log"), lock }
     }
 
     /// Says one line.
@@ -47,12 +44,7 @@ impl<'a> Steps<'a> {
     }
 
     /// Runs one program as the step `what` and says how long it took.
-    pub(super) fn run(
-        &self,
-        what: &str,
-        command: &mut Command,
-        growth: Option<Growth<'_>>,
-    ) -> Result<()> {
+    pub(super) fn run(&self, what: &str, command: &mut Command, growth: Option<Growth<'_>>) -> Result<()> {
         let started = Instant::now();
         let bar = bar(what, growth);
         let log = self.log_file()?;
@@ -77,20 +69,12 @@ impl<'a> Steps<'a> {
         let text = self.said();
         let lines: Vec<_> = text.lines().collect();
         let tail = lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n");
-        Err(SetupError::Step {
-            what: what.to_owned(),
-            log: self.log.clone(),
-            tail,
-        }
-        .into())
+        Err(SetupError::Step { what: what.to_owned(), log: self.log.clone(), tail }.into())
     }
 
     /// All that the last program said.
     pub(super) fn said(&self) -> String {
-        fs::read(&self.log).map_or_else(
-            |_| String::new(),
-            |bytes| String::from_utf8_lossy(&bytes).into_owned(),
-        )
+        fs::read(&self.log).map_or_else(|_| String::new(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// A new log for the next program.
@@ -105,10 +89,7 @@ impl<'a> Steps<'a> {
 
 fn bar(what: &str, growth: Option<Growth<'_>>) -> ProgressBar {
     let (bar, template) = match growth {
-        Some(growth) => (
-            ProgressBar::new(growth.bytes),
-            "  {msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}",
-        ),
+        Some(growth) => (ProgressBar::new(growth.bytes), "  {msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}"),
         None => (ProgressBar::new_spinner(), "  {spinner} {msg} {elapsed}"),
     };
     let style = ProgressStyle::with_template(template).expect("the template is a constant");
