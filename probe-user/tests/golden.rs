@@ -1,0 +1,95 @@
+//! Golden replays: recordings of the lab's worlds, and what is concluded from them.
+//!
+//! Each `tests/data/NAME.whylag` is a run of the lab case NAME (`cargo xtask lab run NAME --record
+//! FILE`, with the groups of its threads renamed). `NAME.expected` beside it holds a line per check,
+//! then episode, loss and summary as they are printed. `UPDATE=1 cargo test --test golden` writes
+//! them anew; review the difference like code.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn recordings() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data");
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut recordings: Vec<_> = paths.filter(|path| path.extension().is_some_and(|ext| ext == "whylag")).collect();
+    recordings.sort();
+    recordings
+}
+
+fn replayed(recording: &Path) -> String {
+    let whylag =
+        Command::new(env!("CARGO_BIN_EXE_whylag")).arg("replay").arg(recording).args(["--format", "json"]).output();
+    let output = whylag.unwrap();
+    assert!(output.status.success(), "{}: {}", recording.display(), String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A check in one line: its end, its time, who took how much of it, and the verdict.
+fn check(line: &Value) -> String {
+    let parts = line["ledger"].as_array().unwrap().iter();
+    let parts: Vec<_> = parts.map(|entry| format!("{} {} {}", entry["span"], entry["cause"], entry["ns"])).collect();
+    let Value::Object(verdict) = &line["verdict"] else { panic!("no verdict: {line}") };
+    format!(
+        "{} {} {} ns [{}] unexplained {}: {} {} {}",
+        line["id"],
+        line["outcome"],
+        line["elapsed_ns"],
+        parts.join(", "),
+        line["unexplained_ns"],
+        verdict["status"],
+        verdict["cause"],
+        verdict["reason"]
+    )
+}
+
+fn told(output: &str) -> String {
+    let lines = output.lines().map(|text| (text, serde_json::from_str::<Value>(text).unwrap()));
+    let told = lines.map(|(text, line)| if line["type"] == "journey" { check(&line) } else { text.to_owned() });
+    told.map(|line| line + "\n").collect()
+}
+
+/// The first line that differs, and both forms of it.
+fn difference(expected: &str, told: &str) -> String {
+    let line = expected.lines().zip(told.lines()).position(|(one, two)| one != two);
+    let line = line.unwrap_or_else(|| expected.lines().count().min(told.lines().count()));
+    let at = |text: &str| text.lines().nth(line).unwrap_or("nothing").to_owned();
+    format!("line {}:\n  expected {}\n  told     {}", line + 1, at(expected), at(told))
+}
+
+#[test]
+fn a_recording_leads_to_the_same_conclusions_as_ever() {
+    let update = std::env::var_os("UPDATE").is_some();
+    let recordings = recordings();
+    assert!(recordings.len() >= 7, "{recordings:?}");
+    for recording in recordings {
+        let (told, beside) = (told(&replayed(&recording)), recording.with_extension("expected"));
+        if update {
+            std::fs::write(&beside, &told).unwrap();
+        }
+        let expected = std::fs::read_to_string(&beside).unwrap();
+        assert!(told == expected, "{}, {}", recording.display(), difference(&expected, &told));
+    }
+}
+
+#[test]
+fn each_recording_has_the_verdict_of_its_case() {
+    let cases = [
+        ("cpu-quota", "app.quota_throttle"),
+        ("handler-sleeps", "app.self_wait"),
+        ("lock-holder-computes", "app.futex"),
+        ("receive-buffer-full", "app.socket_queue"),
+        ("shaper", "nic.qdisc"),
+        ("vm-backend-asleep", "vm.backend"),
+    ];
+    for recording in recordings() {
+        let name = recording.file_stem().unwrap().to_str().unwrap().to_owned();
+        let output = replayed(&recording);
+        let lines = output.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let episode = lines.into_iter().find(|line| line["type"] == "episode").unwrap();
+        let wanted = cases.iter().find(|(case, _)| *case == name).map(|(_, cause)| *cause);
+        assert_eq!(episode["verdict"]["cause"].as_str(), wanted, "{name}: {episode}");
+    }
+}
