@@ -121,6 +121,9 @@ pub struct Expect {
     pub lost: &'static [&'static str],
     /// Thread, cgroup or device that must be named.
     pub offender: Option<&'static str>,
+    /// Causes that take part of a slow check's time by the design of the case, such as the work
+    /// that every check is: counted to the amount, and never the right verdict.
+    pub beside: &'static [&'static str],
     /// Slow checks, and lost checks, for which the verdict must be right.
     pub at_least: usize,
 }
@@ -135,7 +138,7 @@ const QUIET: Case = Case {
     attach_late: false,
     fault: Fault::Nothing,
     fault_ms: 400,
-    expect: Expect { slow: &[], lost: &[], offender: None, at_least: 0 },
+    expect: Expect { slow: &[], lost: &[], offender: None, beside: &[], at_least: 0 },
     twin_of: None,
     proof: Counter::Checks,
     gap: None,
@@ -154,7 +157,7 @@ const ECHO: Process = Process {
 };
 
 const fn slow(cause: &'static [&'static str], offender: &'static str) -> Expect {
-    Expect { slow: cause, lost: &[], offender: Some(offender), at_least: 5 }
+    Expect { slow: cause, lost: &[], offender: Some(offender), beside: &[], at_least: 5 }
 }
 
 /// An echo server whose own fault is the case.
@@ -302,7 +305,7 @@ pub const CASES: &[Case] = &[
         claim: "the serving thread sleeps, and its small receive buffer overflows",
         server: Server::Process(Process { receive_buffer: Some(4_096), ..ECHO }),
         fault: Fault::Server,
-        expect: Expect { slow: &["app.self_wait"], lost: &["app.socket_queue"], offender: None, at_least: 5 },
+        expect: Expect { slow: &["app.self_wait"], lost: &["app.socket_queue"], offender: None, beside: &[], at_least: 5 },
         twin_of: Some("handler-sleeps"),
         proof: Counter::ReceiveBufferErrors,
         ..QUIET
@@ -312,7 +315,7 @@ pub const CASES: &[Case] = &[
         claim: "checks are read and never answered",
         server: in_server(ServeFault::Silent),
         fault: Fault::Server,
-        expect: Expect { slow: &[], lost: &["app.self_wait"], offender: None, at_least: 5 },
+        expect: Expect { slow: &[], lost: &["app.self_wait"], offender: None, beside: &[], at_least: 5 },
         twin_of: Some("receive-buffer-full"),
         proof: Counter::FaultLog,
         ..QUIET
@@ -331,7 +334,7 @@ pub const CASES: &[Case] = &[
         claim: "answers are dropped at the tail of a shaper's queue",
         fault: Fault::Flood { sockets: 4, shaper_mbit: 10, queue_packets: 60 },
         fault_ms: 600,
-        expect: Expect { slow: &["nic.qdisc"], lost: &["nic.drop"], offender: Some(PNIC), at_least: 5 },
+        expect: Expect { slow: &["nic.qdisc"], lost: &["nic.drop"], offender: Some(PNIC), beside: &[], at_least: 5 },
         twin_of: Some("shaper"),
         proof: Counter::QdiscDrops,
         ..QUIET
@@ -394,7 +397,7 @@ pub const CASES: &[Case] = &[
         claim: "the host drops checks on their way to the pod",
         shape: Shape::Pod,
         fault: Fault::Blackhole,
-        expect: Expect { slow: &[], lost: &["host.forwarding"], offender: None, at_least: 5 },
+        expect: Expect { slow: &[], lost: &["host.forwarding"], offender: None, beside: &[], at_least: 5 },
         twin_of: Some("server-silent"),
         proof: Counter::NotForwarded,
         ..QUIET

@@ -2,6 +2,7 @@
 
 use super::case::{CASES, Case, find};
 use super::demo::{self, DemoArgs};
+use super::figures::{Figures, Shown};
 use super::leash::{self, LeashArgs};
 use super::process::Launcher;
 use super::report::{Report, Tally, Truth};
@@ -130,7 +131,7 @@ fn mark_all(
     let launcher = launcher()?;
     let attach = Attach::find(how.whylag, &launcher.lab, record)?;
     let _turn = Turn::take()?;
-    let mut tally = Tally::NONE;
+    let (mut tally, mut figures) = (Tally::NONE, Figures::default());
     for case in cases.iter().flat_map(|case| std::iter::repeat_n(*case, how.runs)) {
         let run = run_case(&launcher, case, Some(&attach)).with_context(|| format!("case {}", case.name))?;
         if let (Some(file), Run::Done(observed)) = (&keep, &run) {
@@ -139,10 +140,25 @@ fn mark_all(
         }
         let report = Report::new(case, &run)?;
         tally.add(report.mark);
+        report.score.iter().for_each(|score| figures.add(score));
         println!("{}", if how.json { serde_json::to_string(&report)? } else { report.text() });
     }
-    println!("{}", if how.json { serde_json::to_string(&tally)? } else { tally.line() });
+    let sum = Sum { tally, figures: figures.shown() };
+    println!("{}", if how.json { serde_json::to_string(&sum)? } else { sum.text() });
     Ok(if tally.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// All runs in one object.
+#[derive(Debug, serde::Serialize)]
+struct Sum {
+    tally: Tally,
+    figures: Shown,
+}
+
+impl Sum {
+    fn text(&self) -> String {
+        format!("{}\n{}", self.tally.line(), self.figures.text())
+    }
 }
 
 fn rehearse(cases: &[&'static Case]) -> Result<ExitCode> {

@@ -149,6 +149,12 @@ impl Journey {
         if self.verdict.status == "cause" { self.verdict.cause.as_deref() } else { None }
     }
 
+    /// Whether entries and rest add up to the check's time.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.ledger.iter().map(|entry| entry.ns).sum::<u64>() + self.unexplained_ns == self.elapsed_ns
+    }
+
     /// Who is behind most of the time in entries of `cause`.
     #[must_use]
     pub fn offender(&self, cause: &str) -> Option<&Offender> {
@@ -185,6 +191,8 @@ mod tests {
         assert!(journey.offender("app.futex").unwrap().is_called("rollup"));
         assert_eq!(journey.offender("app.on_cpu"), None);
         assert_eq!(journey.attributed_ns(&["app.futex"]), 800);
+        assert!(journey.is_exact());
+        assert!(!super::Journey { unexplained_ns: 61, ..journey }.is_exact());
         assert!(matches!(serde_json::from_str(r#"{"type":"weather"}"#).unwrap(), Line::Other));
     }
 }

@@ -14,6 +14,7 @@ pub mod cli;
 pub mod clock;
 pub mod contract;
 pub mod demo;
+pub mod figures;
 pub mod leash;
 pub mod message;
 pub mod netns;

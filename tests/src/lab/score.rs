@@ -55,10 +55,45 @@ pub struct Score {
     pub attributed_ns: u64,
     /// Time that these checks took by the client's clock.
     pub measured_ns: u64,
+    /// Right verdicts about answered checks, by their amounts.
+    pub amounts: Vec<Amount>,
+    /// Ledgers whose entries and rest do not add up to the check's time.
+    pub inexact: usize,
     /// Records that whylag lost.
     pub lost_records: u64,
     /// The first things that went wrong.
     pub remarks: Vec<String>,
+}
+
+/// How a check's time was split, beside how long it took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Amount {
+    /// By the client's clock. A quiet check takes far less than the tolerance, so this is what the
+    /// fault took.
+    pub measured_ns: u64,
+    /// In entries of right causes.
+    pub attributed_ns: u64,
+    /// In no entry.
+    pub unexplained_ns: u64,
+}
+
+impl Amount {
+    /// Whether what is attributed is within 5 % or 2 ms of what was measured.
+    #[must_use]
+    pub fn is_right(&self) -> bool {
+        self.attributed_ns.abs_diff(self.measured_ns) <= tolerance(self.measured_ns)
+    }
+
+    /// Part of the check's time that is in no entry, parts in 1,000.
+    #[must_use]
+    pub fn unexplained_permille(&self) -> u64 {
+        self.unexplained_ns.saturating_mul(1_000) / self.measured_ns.max(1)
+    }
+}
+
+/// How far a time may be off: 5 %, or 2 ms.
+fn tolerance(measured_ns: u64) -> u64 {
+    (measured_ns / 20).max(2_000_000)
 }
 
 /// Marks a run.
@@ -69,6 +104,7 @@ pub fn score(case: &Case, observed: &Observed) -> Result<(Mark, Score)> {
     let said = observed.said.as_ref().context("whylag took no part in this run")?;
     let journeys = join(&observed.checks, &said.journeys, observed.wall_offset_ns)?;
     let mut score = Score { lost_records: said.loss.lost, ..Score::default() };
+    score.inexact = said.journeys.iter().filter(|journey| !journey.is_exact()).count();
     for check in &observed.checks {
         let journey = journeys.get(&check.nonce).copied();
         if is_guilty(case, check, observed.window) {
@@ -138,7 +174,7 @@ impl Score {
             Some(cause) if causes.contains(&cause) => {
                 self.mark_right(check);
                 self.mark_offender(expect, journey, cause);
-                self.mark_time(check, journey, causes);
+                self.mark_time(expect, check, journey, causes);
             }
             Some(cause) => {
                 self.wrong += 1;
@@ -166,11 +202,16 @@ impl Score {
         }
     }
 
-    fn mark_time(&mut self, check: &Check, journey: &Journey, causes: &[&str]) {
+    fn mark_time(&mut self, expect: &Expect, check: &Check, journey: &Journey, causes: &[&str]) {
         let Some(rtt) = check.rtt_ns() else { return };
         self.attributed_ns += journey.attributed_ns(causes);
         self.measured_ns += rtt;
-        if journey.elapsed_ns.abs_diff(rtt) > (rtt / 20).max(2_000_000) {
+        self.amounts.push(Amount {
+            measured_ns: rtt,
+            attributed_ns: journey.attributed_ns(causes) + journey.attributed_ns(expect.beside),
+            unexplained_ns: journey.unexplained_ns,
+        });
+        if journey.elapsed_ns.abs_diff(rtt) > tolerance(rtt) {
             self.mistimed += 1;
             self.remark(journey, &format!("took {} µs, the client says {}", journey.elapsed_ns / 1_000, rtt / 1_000));
         }
@@ -198,7 +239,7 @@ impl Score {
         let right = self.right_slow + self.right_lost;
         if !proven {
             Mark::Unproven
-        } else if self.wrong > 0 || self.misnamed * 2 > right || self.mistimed * 10 > right {
+        } else if self.wrong > 0 || self.inexact > 0 || self.misnamed * 2 > right || self.mistimed * 10 > right {
             Mark::Wrong
         } else if few(self.right_slow, expect.slow) || few(self.right_lost, expect.lost) {
             Mark::Unresolved
@@ -210,10 +251,10 @@ impl Score {
 
 #[cfg(test)]
 mod tests {
-    use super::{Check, Expect, Mark, Score, Window, is_guilty, mono_ns};
+    use super::{Amount, Check, Expect, Mark, Score, Window, is_guilty, mono_ns};
     use crate::lab::case::find;
 
-    const EXPECT: Expect = Expect { slow: &["app.futex"], lost: &["nic.drop"], offender: None, at_least: 2 };
+    const EXPECT: Expect = Expect { slow: &["app.futex"], lost: &["nic.drop"], offender: None, beside: &[], at_least: 2 };
 
     #[test]
     fn lost_and_slow_checks_have_their_own_right_causes() {
@@ -229,8 +270,17 @@ mod tests {
         assert_eq!(mark(good.clone()), Mark::Right);
         assert_eq!(mark(Score { wrong: 1, ..good.clone() }), Mark::Wrong);
         assert_eq!(mark(Score { misnamed: 10, ..good.clone() }), Mark::Wrong);
+        assert_eq!(mark(Score { inexact: 1, ..good.clone() }), Mark::Wrong);
         assert_eq!(mark(Score { right_lost: 1, unresolved: 8, ..good.clone() }), Mark::Unresolved);
         assert_eq!(good.conclude(&EXPECT, false), Mark::Unproven);
+    }
+
+    #[test]
+    fn an_amount_is_right_within_5_percent_or_2_ms() {
+        let amount = |measured_ns, attributed_ns| Amount { measured_ns, attributed_ns, unexplained_ns: 9_000_000 };
+        assert!(amount(400_000_000, 380_000_000).is_right() && !amount(400_000_000, 379_000_000).is_right());
+        assert!(amount(30_000_000, 28_000_000).is_right() && !amount(30_000_000, 27_900_000).is_right());
+        assert_eq!(amount(30_000_000, 0).unexplained_permille(), 300);
     }
 
     #[test]
