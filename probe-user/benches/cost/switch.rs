@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use probe_user::load::load;
 
 use crate::{
@@ -26,25 +26,52 @@ const PRIORITY: i32 = 1;
 enum Subject {
     Whylag,
     PerfSched,
+    Bpftrace,
 }
 
-pub(crate) fn run() -> Result<Vec<Row>> {
-    let mut subjects = vec![Tries::new(Subject::Whylag)];
-    let no_perf = perf_sched().err();
-    if no_perf.is_none() {
-        subjects.push(Tries::new(Subject::PerfSched));
+impl Subject {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Whylag => "whylag, which watches neither,",
+            Self::PerfSched => "perf sched record",
+            Self::Bpftrace => "bpftrace (run queue latency)",
+        }
     }
+
+    /// Starts one that is not whylag.
+    fn start(self) -> Result<Beside> {
+        match self {
+            Self::Whylag => bail!("whylag is loaded, not started"),
+            Self::PerfSched => perf_sched(),
+            Self::Bpftrace => bpftrace(),
+        }
+    }
+}
+
+/// How long threads could run before they did, for all of them: what is asked of a host that is slow.
+const RUN_QUEUE_LATENCY: &str = "
+    tracepoint:sched:sched_wakeup, tracepoint:sched:sched_wakeup_new { @since[args->pid] = nsecs; }
+    tracepoint:sched:sched_switch {
+        if (args->prev_state == 0) { @since[args->prev_pid] = nsecs; }
+        if (@since[args->next_pid]) { @us = hist((nsecs - @since[args->next_pid]) / 1000); }
+        delete(@since[args->next_pid]);
+    }
+    interval:ms:300 { printf(\"recording\\n\"); }";
+
+pub(crate) fn run() -> Result<Vec<Row>> {
+    let others = [Subject::PerfSched, Subject::Bpftrace].map(|subject| (subject, subject.start().err()));
+    let there = others.iter().filter(|(_, absent)| absent.is_none()).map(|(subject, _)| *subject);
+    let mut subjects: Vec<_> = std::iter::once(Subject::Whylag).chain(there).map(Tries::new).collect();
     take_turns(&mut subjects, attempt)?;
     let mut rows: Vec<Row> = subjects.into_iter().flat_map(rows).collect();
-    rows.extend(no_perf.map(|error| Row::missing("perf sched record", format!("no perf: {error:#}"))));
+    let missing = others.iter().filter_map(|(subject, absent)| absent.as_ref().map(|error| (subject.name(), error)));
+    rows.extend(missing.map(|(name, error)| Row::missing(name, format!("it does not run here: {error:#}"))));
     Ok(rows)
 }
 
 fn rows(tries: Tries<Subject>) -> Vec<Row> {
-    let (what, is_first) = match tries.subject {
-        Subject::Whylag => ("whylag, which watches neither, adds", true),
-        Subject::PerfSched => ("perf sched record adds", false),
-    };
+    let what = format!("{} adds", tries.subject.name());
+    let is_first = matches!(tries.subject, Subject::Whylag);
     let Some(added) = tries.finish() else { return vec![Row::missing(what, "too noisy: no try was kept")] };
     let row = Row::new(what, "ns", added.added).ratio(added.factor, "none").note(added.kept);
     let without = is_first.then(|| Row::new("a switch with nothing attached", "ns", added.without));
@@ -60,10 +87,10 @@ fn attempt(subject: Subject) -> Result<[f64; 3]> {
             drop(attached);
             with
         }
-        Subject::PerfSched => {
-            let perf = perf_sched()?;
+        other => {
+            let beside = other.start()?;
             let with = ping_pong()?;
-            perf.stop()?;
+            beside.stop()?;
             with
         }
     };
@@ -74,6 +101,13 @@ fn attempt(subject: Subject) -> Result<[f64; 3]> {
 fn perf_sched() -> Result<Beside> {
     let mut command = Command::new("perf");
     command.args(["sched", "record", "-o", "/dev/null", "sh", "-c", "echo recording >&2; exec sleep 60"]);
+    Beside::start(&mut command, "recording")
+}
+
+/// What it prints goes to its standard output; its first interval comes when all is attached.
+fn bpftrace() -> Result<Beside> {
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec bpftrace -e \"$1\" >&2", "sh", RUN_QUEUE_LATENCY]);
     Beside::start(&mut command, "recording")
 }
 

@@ -305,7 +305,13 @@ pub const CASES: &[Case] = &[
         claim: "the serving thread sleeps, and its small receive buffer overflows",
         server: Server::Process(Process { receive_buffer: Some(4_096), ..ECHO }),
         fault: Fault::Server,
-        expect: Expect { slow: &["app.self_wait"], lost: &["app.socket_queue"], offender: None, beside: &[], at_least: 5 },
+        expect: Expect {
+            slow: &["app.self_wait"],
+            lost: &["app.socket_queue"],
+            offender: None,
+            beside: &[],
+            at_least: 5,
+        },
         twin_of: Some("handler-sleeps"),
         proof: Counter::ReceiveBufferErrors,
         ..QUIET

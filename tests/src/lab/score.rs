@@ -254,7 +254,8 @@ mod tests {
     use super::{Amount, Check, Expect, Mark, Score, Window, is_guilty, mono_ns};
     use crate::lab::case::find;
 
-    const EXPECT: Expect = Expect { slow: &["app.futex"], lost: &["nic.drop"], offender: None, beside: &[], at_least: 2 };
+    const EXPECT: Expect =
+        Expect { slow: &["app.futex"], lost: &["nic.drop"], offender: None, beside: &[], at_least: 2 };
 
     #[test]
     fn lost_and_slow_checks_have_their_own_right_causes() {
