@@ -1,7 +1,9 @@
 //! Threads of watched processes: switches, wake-ups, births and deaths.
 
 use aya_ebpf::{EbpfContext, helpers::bpf_get_stack, programs::BtfTracePointContext};
-use probe_wire::{EventKind, STACK_DEPTH, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody};
+use probe_wire::{
+    CpuAccount, EventKind, STACK_DEPTH, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
+};
 
 use crate::{
     emit::{emit, emit_in, zero},
@@ -43,6 +45,20 @@ impl Task {
     fn is_last_of_process(self) -> bool {
         let signal = read::typed_pointer(self.0, offsets().task_signal);
         read::typed::<u32>(signal, offsets().signal_live, 0) == 0
+    }
+
+    /// Its CPU time, and what the run queue it stands in kept out of it: that of this CPU, for one
+    /// that leaves or gets it.
+    #[inline(always)]
+    fn account(self) -> CpuAccount {
+        let at = offsets();
+        let queue = read::typed_pointer(read::typed_pointer(self.0, at.task_se_cfs_rq), at.cfs_rq_rq);
+        let CpuAccount { exec_ns, steal_ns, irq_ns } = CpuAccount::UNKNOWN;
+        CpuAccount {
+            exec_ns: read::typed(self.0, at.task_se_sum_exec_runtime, exec_ns),
+            steal_ns: read::typed(queue, at.rq_prev_steal_time_rq, steal_ns),
+            irq_ns: read::typed(queue, at.rq_prev_irq_time, irq_ns),
+        }
     }
 
     #[inline(always)]
@@ -105,7 +121,7 @@ fn switched(ctx: &BtfTracePointContext, state: impl FnOnce(Task) -> u32) {
 #[inline(always)]
 fn switch_out(ctx: &BtfTracePointContext, prev: Task, next: Task, state: u32) {
     let preempted = u32::from(ctx.arg::<u64>(0) & 1 != 0);
-    let throttling = prev.throttling();
+    let (throttling, account) = (prev.throttling(), prev.account());
     emit(EventKind::SwitchOut, |body: &mut SwitchOutBody| {
         *body = SwitchOutBody {
             start_time_ns: prev.start_time_ns(),
@@ -121,6 +137,7 @@ fn switch_out(ctx: &BtfTracePointContext, prev: Task, next: Task, state: u32) {
             stack_len: 0,
             reserved: 0,
             stack: [zero(); STACK_DEPTH],
+            account,
         };
         if SETTINGS.get().stacks != 0 && preempted == 0 && state != 0 {
             body.stack_len = stack(ctx, &mut body.stack);
@@ -138,7 +155,7 @@ fn stack(ctx: &BtfTracePointContext, to: &mut [u64; STACK_DEPTH]) -> u32 {
 
 #[inline(always)]
 fn switch_in(prev: Task, next: Task) {
-    let throttling = next.throttling();
+    let (throttling, account) = (next.throttling(), next.account());
     emit(EventKind::SwitchIn, |body: &mut SwitchInBody| {
         *body = SwitchInBody {
             start_time_ns: next.start_time_ns(),
@@ -149,6 +166,7 @@ fn switch_in(prev: Task, next: Task) {
             tgid: next.tgid(),
             comm: next.comm(),
             prev_comm: prev.comm(),
+            account,
         };
     });
 }

@@ -27,11 +27,13 @@ pub use net::{
     BackendRxBody, DROP_UNPARSED, DropBody, FLAG_FRAGMENT, FLAG_TUNNEL, FLAG_VLAN, PacketBody, QdiscBody, ROLE_EITHER,
     ROLE_REPLY, ROLE_REQUEST, Sighting, XmitBody,
 };
-pub use sched::{STACK_DEPTH, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody};
+pub use sched::{CpuAccount, STACK_DEPTH, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody};
 pub use self_test::SelfTest;
 pub use settings::{MAX_CPUS, Offsets, Settings, UNKNOWN_OFFSET};
 pub use signature::{FIELDS_PER_RULE, FieldMatch, MAX_RULES, Pattern, RULE_BYTES, Rule};
 pub use sock::{OtherCallBody, SockCallBody, SockEnqueueBody};
 
 /// Raised when a layout or a meaning changes; a recording carries it.
-pub const WIRE_VERSION: u16 = 2;
+pub const WIRE_VERSION: u16 = 3;
+/// The oldest version that can still be read: its switches end before their [`CpuAccount`].
+pub const OLDEST_WIRE_VERSION: u16 = 2;

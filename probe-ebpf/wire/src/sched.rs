@@ -5,6 +5,26 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Kernel frames kept of a thread that goes to sleep.
 pub const STACK_DEPTH: usize = 20;
 
+/// A thread's CPU time by the kernel's own account, and what the CPU's run queue kept out of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CpuAccount {
+    /// Time charged to the thread so far, nanoseconds of the run queue's clock
+    /// (`se.sum_exec_runtime`); it grows only while the thread is on a CPU. `u64::MAX` where the
+    /// kernel does not tell.
+    pub exec_ns: u64,
+    /// Time this CPU's run queue has charged to nobody because the hypervisor took it,
+    /// nanoseconds (`rq.prev_steal_time_rq`); 0 in a kernel that does not account it.
+    pub steal_ns: u64,
+    /// The same for hard interrupts and softirqs (`rq.prev_irq_time`).
+    pub irq_ns: u64,
+}
+
+impl CpuAccount {
+    /// What is known of a kernel that tells nothing.
+    pub const UNKNOWN: Self = Self { exec_ns: u64::MAX, steal_ns: 0, irq_ns: 0 };
+}
+
 /// A watched thread (the header's) left the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -39,6 +59,8 @@ pub struct SwitchOutBody {
     /// Kernel return addresses, innermost first; zeros behind `stack_len`. The first few, up to
     /// `__schedule`, are the BPF program's and the tracepoint's own.
     pub stack: [u64; STACK_DEPTH],
+    /// Of the thread that leaves, its slice included.
+    pub account: CpuAccount,
 }
 
 /// A watched thread got the CPU. The header's thread is the one that left.
@@ -61,6 +83,8 @@ pub struct SwitchInBody {
     pub comm: [u8; 16],
     /// Name of the thread that left.
     pub prev_comm: [u8; 16],
+    /// Of the thread that got the CPU.
+    pub account: CpuAccount,
 }
 
 /// A watched thread is being woken. The header's thread is the waker (in softirq, the thread

@@ -49,7 +49,10 @@ pub struct Offsets {
     pub task_sched_task_group: u32,
     pub task_preempt_count: u32,
     pub task_se_cfs_rq: u32,
+    pub task_se_sum_exec_runtime: u32,
     pub cfs_rq_rq: u32,
+    pub rq_prev_steal_time_rq: u32,
+    pub rq_prev_irq_time: u32,
     pub percpu_runqueues: u32,
     pub percpu_preempt_count: u32,
     pub task_group_parent: u32,
@@ -84,10 +87,12 @@ pub struct Settings {
     pub rules: [Rule; MAX_RULES],
     /// Field offsets.
     pub offsets: Offsets,
-    /// Shortest softirq that is worth a record, nanoseconds.
-    pub softirq_min_ns: u64,
     /// Number of signatures.
     pub rule_count: u32,
+    /// Shortest softirq that is worth a record, nanoseconds.
+    pub softirq_min_ns: u64,
     /// 1 to take kernel stacks when a watched thread goes to sleep.
     pub stacks: u32,
+    /// Always 0.
+    pub reserved: u32,
 }

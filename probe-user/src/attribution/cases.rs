@@ -68,7 +68,14 @@ const CASES: &[Case] = &[
         "third",
         850,
     ),
-    case("two threads wait for each other", cycle, &[Cause::AppFutex, Cause::AppFutex], "server", 850),
+    unresolved("a thread wakes another while it is said to sleep", cycle),
+    unresolved("a thread sends the reply while it is said to wait for a CPU", sends_runnable),
+    unresolved("a thread sends the reply while it is said to be stopped", sends_stopped),
+    unresolved("the kernel charged a thread that is said to have waited for a CPU", charged_while_runnable),
+    unresolved("the kernel charged a thread that is said to have slept", charged_while_asleep),
+    unresolved("the kernel did not charge a thread that is said to have had the CPU", uncharged_slice),
+    case("the hypervisor took the CPU", stolen, &[Cause::HostCpuGap], "hypervisor CPU 0", 70),
+    case("another thread has the CPU of one that left unseen", replaced, &[Cause::AppOnCpu], "server", 90),
     case("the lock holder is not known while the wait lasts", open_futex, &[Cause::AppFutex], "", 850),
     case("a futex wait ends by its own timeout", futex_timeout, &[Cause::AppSelfWait], "server", 850),
     case("a futex wait times out on a busy CPU", futex_timeout_on_busy_cpu, &[Cause::AppSelfWait], "server", 850),
@@ -365,6 +372,61 @@ fn chain_to_disk() -> Story {
 fn cycle() -> Story {
     let mut story = behind_worker();
     story.runs(300, WORKER).sleeps(600, WORKER, 1, FUTEX).wakes(860 * MS + 900, SERVER, WORKER);
+    story
+}
+
+/// The record of its way back to the CPU is missing, and no loss was counted.
+fn sends_runnable() -> Story {
+    let mut story = Story::served(400 * MS);
+    story.preempted(52 * MS, SERVER, HOG);
+    story
+}
+
+fn sends_stopped() -> Story {
+    let mut story = Story::served(400 * MS);
+    story.leaves(MS, SERVER, (4, 0), ([0; probe_wire::STACK_DEPTH], 0), IDLE);
+    story
+}
+
+/// Between the two switches of which there are records it ran for 300 ms, on another CPU.
+fn charged_while_runnable() -> Story {
+    let mut story = Story::served(400 * MS);
+    story.account(1_000, 0).preempted(52 * MS, SERVER, HOG);
+    story.account(301_000, 0).runs_after(390 * MS, SERVER, HOG).account(311_000, 0).sleeps(
+        401 * MS,
+        SERVER,
+        1,
+        RECEIVE,
+    );
+    story
+}
+
+fn charged_while_asleep() -> Story {
+    let mut story = Story::served(400 * MS);
+    story.account(1_000, 0).sleeps(MS, SERVER, 1, NANOSLEEP).wakes(380 * MS, IDLE, SERVER);
+    story.account(301_000, 0).runs(390 * MS, SERVER);
+    story
+}
+
+/// It ran for 60 ms in all: the records of its sleep in between are missing.
+fn uncharged_slice() -> Story {
+    let mut story = Story::served(100 * MS);
+    story.preempted(200, SERVER, HOG).account(5_000, 0).runs(250, SERVER);
+    story.account(65_000, 0).sleeps(100 * MS + 10, SERVER, 1, RECEIVE);
+    story
+}
+
+fn stolen() -> Story {
+    let mut story = Story::served(100 * MS);
+    story.preempted(200, SERVER, HOG).account(5_000, 7_000).runs(250, SERVER);
+    story.account(5_000 + 29_000, 7_000 + 70_800).sleeps(100 * MS + 50, SERVER, 1, RECEIVE);
+    story
+}
+
+/// Whoever has the CPU at 96 ms, the server had left it before: the rest of its time is unknown.
+fn replaced() -> Story {
+    let mut story = Story::served(100 * MS);
+    story.packet_wakes_on(95 * MS, SERVER, WORKER).packet_wakes_on(96 * MS, HOG, WORKER);
     story
 }
 

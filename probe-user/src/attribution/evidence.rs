@@ -7,11 +7,13 @@
 use super::frame::{self, Frame, Wait};
 use super::ledger::Offender;
 use super::symbol::{Fast, StackRef, Stacks, Symbols};
-use super::thread::{Blocked, Call, Data, Interval, Leave, Life, Mark, Named, SoftirqRuns, Switch, Throttled, Wake};
+use super::thread::{
+    Account, Blocked, Call, Data, Interval, Leave, Life, Mark, Named, SoftirqRuns, Switch, Throttled, Wake,
+};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Body, Event, Fact, InterfaceFact, InterfaceId, TaskFact, TaskId};
 use probe_wire::{
-    BackendRxBody, OtherCallBody, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody,
+    BackendRxBody, MAX_CPUS, OtherCallBody, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody,
     TaskForkBody, WakingBody,
 };
 use std::cell::Cell;
@@ -21,7 +23,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 const MAX_LIVES: usize = 32_768;
 /// Most records kept of one life.
 const MAX_MARKS: usize = 65_536;
-/// Most records kept of all lives, about 100 bytes each.
+/// Most records kept of all lives, about 140 bytes each.
 const MAX_MARKS_TOTAL: usize = 524_288;
 /// Most long softirqs kept of one CPU.
 const MAX_SOFTIRQS: usize = 4_096;
@@ -73,10 +75,21 @@ pub(super) struct OtherSocket {
     used: MonoNs,
 }
 
+/// The thread that was last known to have a CPU.
+#[derive(Debug, Clone, Copy, Default)]
+struct Current {
+    task: TaskId,
+    seen: MonoNs,
+    /// Only the one that left said that it comes.
+    announced: bool,
+}
+
 /// Everything known beside the checks themselves.
 #[derive(Debug, Default)]
 pub struct Evidence {
     lives: HashMap<TaskId, Vec<Life>, Fast>,
+    /// By CPU.
+    current: Vec<Current>,
     life_count: usize,
     mark_count: usize,
     stacks: Stacks,
@@ -146,6 +159,7 @@ impl Blind {
 impl Evidence {
     /// Takes in one event. Events must come in the order of their time.
     pub fn push(&mut self, event: &Event) {
+        self.witness(event);
         match &event.body {
             Body::SwitchOut(body) => self.switch_out(event, body),
             Body::SwitchIn(body) => self.switch_in(event, body),
@@ -193,6 +207,38 @@ impl Evidence {
         }
     }
 
+    /// Every record names the thread that was current on its CPU. Where that contradicts what the
+    /// switches say, one of them is missing, whether or not its loss was counted.
+    fn witness(&mut self, event: &Event) {
+        let cpu = event.cpu as usize;
+        if event.body.kind().is_none() || cpu >= MAX_CPUS {
+            return;
+        }
+        if self.current.len() <= cpu {
+            self.current.resize(cpu + 1, Current::default());
+        }
+        let (left, now) = match &event.body {
+            Body::SwitchIn(body) => (None, TaskId { tgid: body.tgid, tid: body.tid }),
+            Body::SwitchOut(body) => (Some(event.task), TaskId { tgid: body.next_tgid, tid: body.next_tid }),
+            _ => (None, event.task),
+        };
+        let current = Current { task: now, seen: event.at, announced: left.is_some() };
+        let before = std::mem::replace(&mut self.current[cpu], current);
+        if before.task != now && left != Some(before.task) {
+            self.contradict(before.task, Mark::Gone { at: event.at, seen: before.seen }, |life| life.is_on(event.cpu));
+        }
+        let switches = matches!(event.body, Body::SwitchIn(_) | Body::SwitchOut(_));
+        if !switches && (before.task != now || before.announced) {
+            self.contradict(now, Mark::Present(event.at), |life| life.denies_presence(event.cpu));
+        }
+    }
+
+    fn contradict(&mut self, task: TaskId, mark: Mark, is_news: impl FnOnce(&Life) -> bool) {
+        if self.lives.get(&task).and_then(|lives| lives.last()).is_some_and(is_news) {
+            self.mark(task, 0, None, mark);
+        }
+    }
+
     fn recount(&mut self) {
         self.life_count = self.lives.values().map(Vec::len).sum();
         self.mark_count = self.lives.values().flatten().map(|life| life.marks.len()).sum();
@@ -227,7 +273,14 @@ impl Evidence {
         let stack = self.stacks.keep(&body.stack, body.stack_len);
         let next = Named { task: TaskId { tgid: body.next_tgid, tid: body.next_tid }, comm: body.next_comm };
         let throttled = Throttled { time: DurNs(body.throttled_ns), count: body.throttled_count };
-        let switch = Switch { at: event.at, cpu: event.cpu, softirq: DurNs(body.softirq_ns), throttled, other: next };
+        let switch = Switch {
+            at: event.at,
+            cpu: event.cpu,
+            softirq: DurNs(body.softirq_ns),
+            throttled,
+            account: Account::from(body.account),
+            other: next,
+        };
         let leave = Leave { state: body.state, preempted: body.preempted != 0, stack };
         self.mark(event.task, body.start_time_ns, Some(&body.comm), Mark::Out(switch, leave));
     }
@@ -235,7 +288,14 @@ impl Evidence {
     fn switch_in(&mut self, event: &Event, body: &SwitchInBody) {
         let prev = Named { task: event.task, comm: body.prev_comm };
         let throttled = Throttled { time: DurNs(body.throttled_ns), count: body.throttled_count };
-        let switch = Switch { at: event.at, cpu: event.cpu, softirq: DurNs(body.softirq_ns), throttled, other: prev };
+        let switch = Switch {
+            at: event.at,
+            cpu: event.cpu,
+            softirq: DurNs(body.softirq_ns),
+            throttled,
+            account: Account::from(body.account),
+            other: prev,
+        };
         let task = TaskId { tgid: body.tgid, tid: body.tid };
         self.mark(task, body.start_time_ns, Some(&body.comm), Mark::In(switch));
     }
@@ -369,12 +429,11 @@ impl Evidence {
         if let Some(comm) = comm {
             life.comm = *comm;
         }
-        if life.marks.back_mut().is_some_and(|last| last.absorbs(&mark)) {
-            return;
+        if life.add(mark) {
+            let over = full || life.marks.len() > MAX_MARKS;
+            let forgotten = if over { life.marks.pop_front() } else { None };
+            self.mark_count += usize::from(forgotten.is_none());
         }
-        let forgotten = if full || life.marks.len() >= MAX_MARKS { life.marks.pop_front() } else { None };
-        life.marks.push_back(mark);
-        self.mark_count += usize::from(forgotten.is_none());
     }
 
     fn life(&mut self, task: TaskId, start_ns: u64, exact: bool, at: MonoNs) -> Option<&mut Life> {
@@ -412,7 +471,9 @@ impl Evidence {
     /// What `task` did; a single unknown interval when nothing is known of it.
     pub(super) fn intervals(&self, task: TaskId, from: MonoNs, to: MonoNs) -> Vec<Interval<'_>> {
         let Some(life) = self.life_at(task, to) else { return Vec::new() };
-        let walked = life.intervals(from, to, &self.softirqs);
+        let current = life.cpu().and_then(|cpu| self.current.get(cpu as usize)).filter(|current| current.task == task);
+        let seen = current.map_or(MonoNs(0), |current| current.seen);
+        let walked = life.intervals(from, to, seen, &self.softirqs);
         let Usage { steps, oldest } = self.usage.get();
         let oldest = [oldest, walked.open_since].into_iter().flatten().min();
         self.usage.set(Usage { steps: steps.saturating_add(walked.steps), oldest });

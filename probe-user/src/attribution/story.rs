@@ -2,7 +2,7 @@
 //!
 //! Times are microseconds. Events may be told in any order.
 
-use super::thread::State;
+use super::thread::{Slice, State};
 use super::{Attributor, Cause, Entry, Evidence, Judged, Verdict};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{
@@ -10,8 +10,8 @@ use crate::event::{
 };
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, QdiscStay, Stage, Stamp};
 use probe_wire::{
-    BackendRxBody, Interrupt, OtherCallBody, QdiscBody, STACK_DEPTH, Sighting, SockCallBody, SockEnqueueBody,
-    SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
+    BackendRxBody, CpuAccount, Interrupt, OtherCallBody, QdiscBody, STACK_DEPTH, Sighting, SockCallBody,
+    SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
 };
 
 pub(crate) const MS: u64 = 1_000;
@@ -36,6 +36,11 @@ impl Actor {
         TaskId { tgid: self.0, tid: self.1 }
     }
 
+    /// Each thread has a CPU of its own, the server the first.
+    const fn cpu(self) -> u32 {
+        if self.1 == SERVER.1 { 0 } else { 1 + self.1 % 1_000 }
+    }
+
     /// Start time: one life unless a story says otherwise.
     const fn start(self) -> u64 {
         self.1 as u64 * 1_000_000_000
@@ -57,9 +62,14 @@ pub(crate) struct Story {
     pub(crate) journey: Journey,
     pub(crate) lost_events: u64,
     events: Vec<Event>,
+    /// Who has the first CPU.
+    running: TaskId,
+    /// The reply has been told.
+    answered: bool,
     symbols: Vec<String>,
     throttled: u64,
     softirq: u64,
+    account: CpuAccount,
 }
 
 impl Story {
@@ -69,9 +79,12 @@ impl Story {
             journey: journey(),
             lost_events: 0,
             events: Vec::new(),
+            running: TaskId::default(),
+            answered: false,
             symbols: Vec::new(),
             throttled: 0,
             softirq: 0,
+            account: CpuAccount::UNKNOWN,
         };
         story.interface(ETH, "eth0", "ether");
         story.interface(TAP, "tap0", "tap");
@@ -105,7 +118,14 @@ impl Story {
     }
 
     fn push_in(&mut self, us: u64, task: Actor, (softirq, interrupt): (u32, Interrupt), body: Body) -> &mut Self {
-        self.events.push(Event { at: at(us), seq: 1, cpu: 0, task: task.id(), softirq, interrupt, body });
+        let cpu = task.cpu();
+        self.events.push(Event { at: at(us), seq: 1, cpu, task: task.id(), softirq, interrupt, body });
+        self
+    }
+
+    fn push_on(&mut self, us: u64, cpu: u32, task: Actor, body: Body) -> &mut Self {
+        let interrupt = Interrupt::Unknown;
+        self.events.push(Event { at: at(us), seq: 1, cpu, task: task.id(), softirq: 0, interrupt, body });
         self
     }
 
@@ -170,6 +190,13 @@ impl Story {
         self
     }
 
+    /// From here on, told switches carry this account, in microseconds: what the thread was
+    /// charged, and what the hypervisor took of its CPU.
+    pub(crate) fn account(&mut self, exec: u64, steal: u64) -> &mut Self {
+        self.account = CpuAccount { exec_ns: exec * 1_000, steal_ns: steal * 1_000, irq_ns: 0 };
+        self
+    }
+
     pub(crate) fn runs(&mut self, us: u64, who: Actor) -> &mut Self {
         self.runs_after(us, who, IDLE)
     }
@@ -193,8 +220,9 @@ impl Story {
             tgid: who.0,
             comm: comm(who.2),
             prev_comm: comm(before.2),
+            account: self.account,
         };
-        self.push(us, before, 0, Body::SwitchIn(body))
+        self.push_on(us, who.cpu(), before, Body::SwitchIn(body))
     }
 
     /// Goes to sleep in `frames`, innermost first.
@@ -229,6 +257,7 @@ impl Story {
             stack_len,
             reserved: 0,
             stack,
+            account: self.account,
         };
         self.push(us, who, 0, Body::SwitchOut(Box::new(body)))
     }
@@ -263,6 +292,13 @@ impl Story {
         self.wakes_in(us, HOG, who, 4)
     }
 
+    /// Receive softirq on the first CPU, on top of `current`, wakes a thread.
+    pub(crate) fn packet_wakes_on(&mut self, us: u64, current: Actor, who: Actor) -> &mut Self {
+        self.wakes_in(us, current, who, 4);
+        self.events.last_mut().into_iter().for_each(|event| event.cpu = SERVER.cpu());
+        self
+    }
+
     /// A thread, a softirq, or on an idle CPU a timer's interrupt wakes a thread.
     pub(crate) fn wakes_in(&mut self, us: u64, waker: Actor, who: Actor, softirq: u32) -> &mut Self {
         let interrupt = if softirq == 0 && waker == IDLE { Interrupt::Hard } else { Interrupt::None };
@@ -280,6 +316,18 @@ impl Story {
             comm: comm(who.2),
         };
         self.push_in(us, waker, amid, Body::Waking(body))
+    }
+
+    /// Whoever answers the check sends on its socket.
+    fn sends(&mut self) {
+        let protocol = u32::from(self.journey.request.protocol);
+        let (socket, local_port) = (SOCKET, 4000);
+        for stamp in self.journey.stamps.iter().filter(|stamp| stamp.stage == Stage::AppSend) {
+            let body = SockCallBody { socket, cgroup: 0, result: 64, flags: 0, local_port, protocol, comm: [0; 16] };
+            let Stamp { at, task, .. } = *stamp;
+            let (cpu, interrupt) = (Actor(task.tgid, task.tid, "").cpu(), Interrupt::Unknown);
+            self.events.push(Event { at, seq: 1, cpu, task, softirq: 0, interrupt, body: Body::SockSend(body) });
+        }
     }
 
     pub(crate) fn reads(&mut self, us: u64, who: Actor) -> &mut Self {
@@ -355,7 +403,7 @@ impl Story {
     /// A long softirq on CPU 0.
     pub(crate) fn softirq(&mut self, from: u64, to: u64, vector: u32) -> &mut Self {
         let body = SoftirqBody { duration_ns: (to - from) * 1_000, vector, reserved: 0 };
-        self.push(to, HOG, vector + 1, Body::Softirq(body))
+        self.push_on(to, SERVER.cpu(), IDLE, Body::Softirq(body))
     }
 
     pub(crate) fn softirq_storm(&mut self, count: u64) -> &mut Self {
@@ -382,7 +430,9 @@ impl Story {
     /// Forgets the stages behind `stage`; the check is still open at `us`.
     pub(crate) fn open_after(&mut self, stage: Stage, us: u64) -> &mut Self {
         let last = self.journey.stamps.iter().position(|stamp| stamp.stage == stage).unwrap();
-        self.journey.stamps.truncate(last + 1);
+        let forgotten: Vec<MonoNs> = self.journey.stamps.drain(last + 1..).map(|stamp| stamp.at).collect();
+        let reads = |event: &Event| matches!(event.body, Body::SockRead(_));
+        self.events.retain(|event| !reads(event) || !forgotten.contains(&event.at));
         self.ends(us, Outcome::Open)
     }
 
@@ -434,10 +484,21 @@ impl Story {
         self
     }
 
-    /// Hands the events over in the order of their time.
+    /// Hands the events over in the order of their time; of one instant, as they were told.
     pub(crate) fn tell(&mut self) -> &mut Self {
+        if !std::mem::replace(&mut self.answered, true) {
+            self.sends();
+        }
         self.events.sort_by_key(|event| event.at);
-        for event in self.events.drain(..) {
+        for mut event in self.events.drain(..) {
+            if let Body::Softirq(_) = &event.body {
+                event.task = self.running;
+            }
+            self.running = match &event.body {
+                Body::SwitchIn(body) if event.cpu == 0 => TaskId { tgid: body.tgid, tid: body.tid },
+                Body::SwitchOut(body) if event.cpu == 0 => TaskId { tgid: body.next_tgid, tid: body.next_tid },
+                _ => self.running,
+            };
             self.evidence.push(&event);
         }
         self
@@ -492,8 +553,10 @@ pub(crate) fn journey() -> Journey {
 
 fn word(state: &State<'_>) -> String {
     match state {
-        State::OnCpu { softirq, .. } if softirq.0 > 0 => format!("on cpu, softirq {softirq}"),
-        State::OnCpu { .. } => "on cpu".to_owned(),
+        State::OnCpu(Slice { unknown, .. }) if unknown.0 > 0 => format!("on cpu, unknown {unknown}"),
+        State::OnCpu(Slice { steal, .. }) if steal.0 > 0 => format!("on cpu, steal {steal}"),
+        State::OnCpu(Slice { softirq, .. }) if softirq.0 > 0 => format!("on cpu, softirq {softirq}"),
+        State::OnCpu(_) => "on cpu".to_owned(),
         State::Runnable(runnable) => format!("runnable {:?}", runnable.ready).to_lowercase(),
         State::Blocked(blocked) => match blocked.wake {
             Some(wake) => format!("blocked, woken by {}", wake.waker.task.tid),

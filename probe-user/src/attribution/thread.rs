@@ -8,7 +8,7 @@ use super::frame::Frame;
 use super::symbol::StackRef;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::TaskId;
-use probe_wire::Interrupt;
+use probe_wire::{CpuAccount, Interrupt};
 use std::collections::VecDeque;
 
 /// A thread as another record names it.
@@ -33,6 +33,26 @@ pub(super) struct Throttled {
     pub(super) count: u64,
 }
 
+/// A thread's CPU time by the kernel's own account, and what its CPU kept out of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Account {
+    /// Charged to the thread so far, if the kernel tells. It grows only while the thread is on a
+    /// CPU, and is up to date at both ends of a slice: before it tells of a switch, the kernel
+    /// charges who leaves.
+    pub(super) exec: Option<DurNs>,
+    /// Taken by the hypervisor on that CPU so far.
+    pub(super) steal: DurNs,
+    /// Taken by interrupts on that CPU so far, softirqs included.
+    pub(super) irq: DurNs,
+}
+
+impl From<CpuAccount> for Account {
+    fn from(CpuAccount { exec_ns, steal_ns, irq_ns }: CpuAccount) -> Self {
+        let exec = (exec_ns != CpuAccount::UNKNOWN.exec_ns).then_some(DurNs(exec_ns));
+        Self { exec, steal: DurNs(steal_ns), irq: DurNs(irq_ns) }
+    }
+}
+
 /// What both ends of a slice on a CPU have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Switch {
@@ -41,6 +61,7 @@ pub(super) struct Switch {
     /// Softirq time of that CPU since attach.
     pub(super) softirq: DurNs,
     pub(super) throttled: Throttled,
+    pub(super) account: Account,
     /// Who left for it, or who got the CPU after it.
     pub(super) other: Named,
 }
@@ -155,6 +176,14 @@ pub(super) enum Mark {
         at: MonoNs,
         asleep_in: Option<Box<Frame>>,
     },
+    /// It was the current thread of a CPU, though no switch says that it had got one.
+    Present(MonoNs),
+    /// Another thread was the current one of the CPU that it had got, though no switch says that
+    /// it had left. It was last known to have it at `seen`.
+    Gone {
+        at: MonoNs,
+        seen: MonoNs,
+    },
     Born(MonoNs),
     Ended(MonoNs),
 }
@@ -166,7 +195,7 @@ impl Mark {
             Self::In(switch) | Self::Out(switch, _) => switch.at,
             Self::Waking(wake) => wake.at,
             Self::Read { first, .. } | Self::Call(Call { first, .. }) => *first,
-            Self::Seen { at, .. } | Self::Born(at) | Self::Ended(at) => *at,
+            Self::Seen { at, .. } | Self::Present(at) | Self::Gone { at, .. } | Self::Born(at) | Self::Ended(at) => *at,
         }
     }
 
@@ -243,20 +272,36 @@ pub(super) struct Blocked<'a> {
     pub(super) asleep_in: Option<&'a Frame>,
     /// Its start, which may lie before the interval.
     pub(super) from: MonoNs,
-    /// The end of the wait and who ended it, also when that lies behind the interval.
+    /// The end of the wait and who ended it, also when that lies behind the interval; `None` while
+    /// it lasts.
     pub(super) wake: Option<&'a Wake>,
-    /// It ended, though the wake-up may not have been seen.
-    pub(super) over: bool,
+}
+
+/// Time on a CPU, and how much of the interval was not the thread's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Slice {
+    pub(super) cpu: u32,
+    /// The CPU was in softirq.
+    pub(super) softirq: DurNs,
+    /// The CPU was in interrupts otherwise.
+    pub(super) interrupts: DurNs,
+    /// The hypervisor had the CPU.
+    pub(super) steal: DurNs,
+    /// Who had the CPU is not known: the kernel charged nobody that is known for it.
+    pub(super) unknown: DurNs,
+}
+
+impl Slice {
+    /// All that was not the thread's, or may not have been.
+    pub(super) fn gaps(&self) -> DurNs {
+        self.softirq.plus(self.interrupts).plus(self.steal).plus(self.unknown)
+    }
 }
 
 /// What a thread does.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum State<'a> {
-    /// On this CPU, which spent so much of the interval in softirq.
-    OnCpu {
-        cpu: u32,
-        softirq: DurNs,
-    },
+    OnCpu(Slice),
     Runnable(Runnable<'a>),
     Blocked(Blocked<'a>),
     /// Stopped, traced or frozen, with the kernel's state.
@@ -298,6 +343,18 @@ pub(super) struct Life {
     pub(super) marks: VecDeque<Mark>,
     /// First record.
     pub(super) since: MonoNs,
+    course: Course,
+}
+
+/// Where the marks of a life have come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Course {
+    /// On no CPU, or not known to be on one.
+    Off,
+    /// It got this CPU.
+    On(u32),
+    /// It is known to be on a CPU, and which switches are missing is not.
+    Present,
 }
 
 /// Longest time between a wake-up and the end of the slice in which its thread was already on
@@ -306,7 +363,49 @@ const FALLING_ASLEEP: DurNs = DurNs(50_000);
 
 impl Life {
     pub(super) const fn new(start_ns: u64, exact: bool, since: MonoNs) -> Self {
-        Self { start_ns, exact, comm: [0; 16], cgroup: String::new(), marks: VecDeque::new(), since }
+        Self {
+            start_ns,
+            exact,
+            comm: [0; 16],
+            cgroup: String::new(),
+            marks: VecDeque::new(),
+            since,
+            course: Course::Off,
+        }
+    }
+
+    /// Whether being the current thread of `cpu` is news.
+    pub(super) fn denies_presence(&self, cpu: u32) -> bool {
+        !matches!(self.course, Course::Present) && self.course != Course::On(cpu)
+    }
+
+    /// Whether it is on `cpu` as far as its marks tell.
+    pub(super) fn is_on(&self, cpu: u32) -> bool {
+        self.course == Course::On(cpu)
+    }
+
+    /// The CPU that it is on as far as its marks tell.
+    pub(super) const fn cpu(&self) -> Option<u32> {
+        match self.course {
+            Course::On(cpu) => Some(cpu),
+            Course::Off | Course::Present => None,
+        }
+    }
+
+    /// Adds a mark, unless the last one takes it in; whether it was added.
+    pub(super) fn add(&mut self, mark: Mark) -> bool {
+        if self.marks.back_mut().is_some_and(|last| last.absorbs(&mark)) {
+            return false;
+        }
+        self.course = match (&mark, self.course) {
+            (Mark::In(switch), _) => Course::On(switch.cpu),
+            (Mark::Present(_), _) => Course::Present,
+            (Mark::Read { .. } | Mark::Call(_), course)
+            | (Mark::Waking(_) | Mark::Seen { .. }, course @ Course::On(_)) => course,
+            _ => Course::Off,
+        };
+        self.marks.push_back(mark);
+        true
     }
 
     /// Forgets what is not needed to tell the state from `before` on; returns how many marks.
@@ -340,16 +439,23 @@ impl Life {
         ended && self.marks.back().is_some_and(|mark| mark.at() < before)
     }
 
-    /// What the thread did between `from` and `to`: intervals without gap or overlap.
-    pub(super) fn intervals<'a>(&'a self, from: MonoNs, to: MonoNs, softirqs: &dyn SoftirqRuns) -> Walked<'a> {
+    /// What the thread did between `from` and `to`: intervals without gap or overlap. `seen` is
+    /// when it was last known to be the current thread of the CPU that it got last.
+    pub(super) fn intervals<'a>(
+        &'a self,
+        from: MonoNs,
+        to: MonoNs,
+        seen: MonoNs,
+        softirqs: &dyn SoftirqRuns,
+    ) -> Walked<'a> {
         let begin = self.marks.partition_point(|mark| mark.at() <= from);
         let start = self.settled_before(begin).unwrap_or(0);
-        let mut walk = Walk::new(from, to, softirqs);
+        let mut walk = Walk::new(from, to, seen, softirqs);
         let mut steps = 0;
         for mark in self.marks.range(start..) {
             walk.step(mark);
             steps += 1;
-            if walk.cursor >= to {
+            if walk.cursor >= to && !walk.is_on_trial() {
                 break;
             }
         }
@@ -452,6 +558,13 @@ impl Kind {
 }
 
 const MISSING: &str = "a switch record of the thread is missing";
+const PRESENT: &str = "the thread was seen on a CPU, and the record of how it got there is missing";
+const GONE: &str = "another thread was seen on its CPU, and the record of how it left is missing";
+const RAN_UNSEEN: &str =
+    "the kernel charged CPU time to the thread meanwhile, and the records of that slice are missing";
+const WAKE_UNSEEN: &str = "asleep, and then on a CPU: its wake-up was not seen";
+const NOT_RUN_YET: &str = "runnable and not seen on a CPU yet: its next switch tells what it waited for";
+const STILL_ON: &str = "it got a CPU, and whether it still had it shows at its next switch";
 const NOT_YET_KNOWN: &str = "before the first record of the thread";
 const ENDED: &str = "the thread had ended";
 
@@ -486,12 +599,19 @@ struct Walk<'a, 's> {
     cursor: MonoNs,
     now: Now<'a>,
     done: Vec<Interval<'a>>,
+    /// When the thread was last known to have the CPU that it got last.
+    seen: MonoNs,
     softirqs: &'s dyn SoftirqRuns,
 }
 
 impl<'a, 's> Walk<'a, 's> {
-    const fn new(from: MonoNs, to: MonoNs, softirqs: &'s dyn SoftirqRuns) -> Self {
-        Self { from, to, cursor: MonoNs(0), now: Now::Unknown(NOT_YET_KNOWN), done: Vec::new(), softirqs }
+    const fn new(from: MonoNs, to: MonoNs, seen: MonoNs, softirqs: &'s dyn SoftirqRuns) -> Self {
+        Self { from, to, cursor: MonoNs(0), now: Now::Unknown(NOT_YET_KNOWN), done: Vec::new(), seen, softirqs }
+    }
+
+    /// What comes next may still prove wrong what was concluded of the time before.
+    const fn is_on_trial(&self) -> bool {
+        matches!(self.now, Now::Runnable(Runnable { ready: Ready::Woken, out: Some(_), .. }))
     }
 
     fn step(&mut self, mark: &'a Mark) {
@@ -500,27 +620,70 @@ impl<'a, 's> Walk<'a, 's> {
             Mark::Out(switch, leave) => self.left_cpu(switch, *leave),
             Mark::Waking(wake) => self.woken(wake),
             Mark::Read { .. } | Mark::Call(_) => {}
-            Mark::Seen { at, asleep_in } => self.seen(*at, asleep_in.as_deref()),
+            Mark::Seen { at, asleep_in } => self.looked_at(*at, asleep_in.as_deref()),
+            Mark::Present(at) => self.contradicted(*at, PRESENT),
+            Mark::Gone { at, seen } => {
+                if let Now::OnCpu { since, .. } = self.now {
+                    let sure = (*seen).clamp(since.at, *at);
+                    self.emit(sure, self.slice(since, sure, None));
+                }
+                self.contradicted(*at, GONE);
+            }
             Mark::Born(at) => {
                 self.emit_open(*at);
                 self.now = Now::Runnable(Runnable { ready: Ready::Born, from: *at, to: None, out: None });
             }
             Mark::Ended(at) => {
+                // It ends itself, so it is on a CPU then.
+                self.seen = self.seen.max(*at);
                 self.emit_open(*at);
                 self.now = Now::Unknown(ENDED);
             }
         }
     }
 
+    /// A record shows that what the marks say cannot be.
+    fn contradicted(&mut self, at: MonoNs, reason: &'static str) {
+        self.emit(at, State::Unknown(if let Now::Unknown(known) = self.now { known } else { reason }));
+        self.now = Now::Unknown(reason);
+    }
+
+    /// Nothing is sure since `since`: what was concluded of the time from there on is taken back.
+    fn doubt(&mut self, since: MonoNs) {
+        let since = since.max(self.from);
+        while self.done.last().is_some_and(|last| last.from >= since) {
+            self.done.pop();
+        }
+        if let Some(last) = self.done.last_mut() {
+            last.to = last.to.min(since);
+        }
+        self.cursor = self.cursor.min(since);
+    }
+
+    /// The switch-out before, if the thread ran since then and that was not seen.
+    fn ran_unseen(&self, back: &Switch) -> Option<MonoNs> {
+        let out = match self.now {
+            Now::Runnable(Runnable { out, .. }) => out?,
+            Now::Asleep { out, .. } => out,
+            _ => return None,
+        };
+        (back.account.exec? > out.account.exec?).then_some(out.at)
+    }
+
     fn got_cpu(&mut self, switch: &'a Switch) {
+        let unseen = self.ran_unseen(switch);
+        if let Some(since) = unseen {
+            self.doubt(since);
+        }
         let state = match self.now {
+            _ if unseen.is_some() => State::Unknown(RAN_UNSEEN),
             Now::Runnable(runnable) => State::Runnable(Runnable { to: Some(switch), ..runnable }),
             Now::Asleep { out, waking: Some(_), .. } => {
                 State::Runnable(Runnable { ready: Ready::Woken, from: out.at, to: Some(switch), out: Some(out) })
             }
-            Now::Asleep { out, leave, waking: None } => State::Blocked(blocked(out, leave, None, true)),
-            Now::SeenAsleep { at, asleep_in } => State::Blocked(seen_blocked(at, asleep_in, None, true)),
-            Now::Stopped { state } => State::Stopped { state },
+            Now::Asleep { waking: None, .. } | Now::SeenAsleep { .. } | Now::Stopped { .. } => {
+                State::Unknown(WAKE_UNSEEN)
+            }
             Now::Unknown(reason) => State::Unknown(reason),
             Now::OnCpu { .. } => State::Unknown(MISSING),
         };
@@ -530,7 +693,9 @@ impl<'a, 's> Walk<'a, 's> {
 
     fn left_cpu(&mut self, switch: &'a Switch, leave: Leave) {
         let (state, waking) = match self.now {
-            Now::OnCpu { since, waking } => (self.slice(since, Some(switch)), waking),
+            Now::OnCpu { since, waking } if since.cpu == switch.cpu => {
+                (self.slice(since, switch.at, Some(switch)), waking)
+            }
             Now::Unknown(reason) => (State::Unknown(reason), None),
             _ => (State::Unknown(MISSING), None),
         };
@@ -551,8 +716,8 @@ impl<'a, 's> Walk<'a, 's> {
                 return;
             }
             Now::Runnable(_) | Now::Unknown(ENDED) => return,
-            Now::Asleep { out, leave, .. } => (State::Blocked(blocked(out, *leave, Some(wake), true)), Some(*out)),
-            Now::SeenAsleep { at, asleep_in } => (State::Blocked(seen_blocked(*at, asleep_in, Some(wake), true)), None),
+            Now::Asleep { out, leave, .. } => (State::Blocked(blocked(out, *leave, Some(wake))), Some(*out)),
+            Now::SeenAsleep { at, asleep_in } => (State::Blocked(seen_blocked(*at, asleep_in, Some(wake))), None),
             Now::Stopped { state } => (State::Stopped { state: *state }, None),
             Now::Unknown(reason) => (State::Unknown(reason), None),
         };
@@ -561,7 +726,7 @@ impl<'a, 's> Walk<'a, 's> {
     }
 
     /// `/proc` tells of a thread whose records do not begin yet; records tell more.
-    fn seen(&mut self, at: MonoNs, asleep_in: Option<&'a Frame>) {
+    fn looked_at(&mut self, at: MonoNs, asleep_in: Option<&'a Frame>) {
         if let (Now::Unknown(reason), Some(asleep_in)) = (&self.now, asleep_in) {
             self.emit(at, State::Unknown(reason));
             self.now = Now::SeenAsleep { at, asleep_in };
@@ -577,14 +742,15 @@ impl<'a, 's> Walk<'a, 's> {
     fn emit_open(&mut self, until: MonoNs) {
         let state = match self.now {
             Now::Unknown(reason) => State::Unknown(reason),
-            Now::OnCpu { since, .. } => self.slice(since, None),
-            Now::Asleep { out, leave, waking: None } => State::Blocked(blocked(out, leave, None, false)),
-            Now::Asleep { out, .. } => {
-                State::Runnable(Runnable { ready: Ready::Woken, from: out.at, to: None, out: Some(out) })
+            Now::OnCpu { since, .. } => {
+                let sure = self.seen.clamp(since.at, until.max(since.at));
+                self.emit(sure, self.slice(since, sure, None));
+                State::Unknown(STILL_ON)
             }
-            Now::SeenAsleep { at, asleep_in } => State::Blocked(seen_blocked(at, asleep_in, None, false)),
+            Now::Asleep { out, leave, waking: None } => State::Blocked(blocked(out, leave, None)),
+            Now::SeenAsleep { at, asleep_in } => State::Blocked(seen_blocked(at, asleep_in, None)),
             Now::Stopped { state } => State::Stopped { state },
-            Now::Runnable(runnable) => State::Runnable(runnable),
+            Now::Asleep { .. } | Now::Runnable(_) => State::Unknown(NOT_RUN_YET),
         };
         self.emit(until, state);
     }
@@ -606,26 +772,83 @@ impl<'a, 's> Walk<'a, 's> {
         }
     }
 
-    /// On CPU: the softirq part of what lies in the wanted stretch. Long softirqs are placed
-    /// exactly; what short ones took of the slice is spread evenly over it.
-    fn slice(&self, since: &Switch, out: Option<&Switch>) -> State<'a> {
+    /// On CPU: what of the wanted stretch was not the thread's. Long softirqs are placed exactly;
+    /// what short ones took of the slice is spread evenly over it.
+    fn slice(&self, since: &Switch, end: MonoNs, out: Option<&Switch>) -> State<'a> {
         let cpu = since.cpu;
-        let end = out.map_or(self.to, |out| out.at);
         let (from, to) = (since.at.max(self.from), end.min(self.to));
+        let (part, whole) = (to.since(from), end.since(since.at));
         let long = self.softirqs.within(cpu, from, to);
         let all_long = self.softirqs.within(cpu, since.at, end);
-        let total = out.filter(|out| out.cpu == cpu).map_or(all_long, |out| out.softirq.minus(since.softirq));
-        let short = spread(total.minus(all_long), to.since(from), end.since(since.at));
-        State::OnCpu { cpu, softirq: DurNs(long.plus(short).0.min(to.since(from).0)) }
+        let total = out.map_or(all_long, |out| out.softirq.minus(since.softirq));
+        let softirq = long.plus(spread(total.minus(all_long), part, whole));
+        let mut slice = Slice { cpu, softirq, ..Slice::default() };
+        if let Some(out) = out {
+            slice.account(Taken::of(since, out, total), part, whole);
+        }
+        State::OnCpu(slice.within(part))
     }
 }
 
-const fn blocked<'a>(out: &Switch, leave: Leave, wake: Option<&'a Wake>, over: bool) -> Blocked<'a> {
-    Blocked { state: leave.state, stack: leave.stack, asleep_in: None, from: out.at, wake, over }
+/// What of a slice the kernel did not charge to the thread.
+struct Taken {
+    steal: DurNs,
+    /// Beside softirqs that were seen.
+    interrupts: DurNs,
+    /// Charged to nobody that is known: a switch away and back may be missing.
+    unknown: DurNs,
 }
 
-const fn seen_blocked<'a>(at: MonoNs, asleep_in: &'a Frame, wake: Option<&'a Wake>, over: bool) -> Blocked<'a> {
-    Blocked { state: 1, stack: StackRef::NotTaken, asleep_in: Some(asleep_in), from: at, wake, over }
+impl Taken {
+    fn of(since: &Switch, out: &Switch, softirq: DurNs) -> Self {
+        let steal = out.account.steal.minus(since.account.steal);
+        let irq = out.account.irq.minus(since.account.irq);
+        let wall = out.at.since(since.at);
+        let unknown = match (since.account.exec, out.account.exec) {
+            (Some(before), Some(after)) => wall.minus(after.minus(before)).minus(steal).minus(irq),
+            _ => DurNs::ZERO,
+        };
+        let unknown = if unknown > tolerance(wall) { unknown } else { DurNs::ZERO };
+        Self { steal, interrupts: irq.minus(softirq), unknown }
+    }
+}
+
+/// How far a slice may differ from what the kernel charged for it: the tracepoint comes a little
+/// after the run queue's clock was read, a CPU that looks for work before it is idle included, and
+/// the two clocks are steered apart by up to 500 ppm.
+const fn tolerance(wall: DurNs) -> DurNs {
+    DurNs(1_000_000 + wall.0 / 1_024)
+}
+
+impl Slice {
+    /// Takes out what was taken of the whole slice. Where in it is not told: of a part, only what
+    /// does not fit into the rest is sure, and what fits into both is nobody's.
+    fn account(&mut self, taken: Taken, part: DurNs, whole: DurNs) {
+        let rest = whole.minus(part);
+        self.steal = taken.steal.minus(rest);
+        self.interrupts = taken.interrupts.minus(rest);
+        let unsure = DurNs(taken.steal.plus(taken.interrupts).0.min(rest.0).min(part.0));
+        let unsure = if unsure > tolerance(part) { unsure } else { DurNs::ZERO };
+        self.unknown = DurNs(taken.unknown.0.min(part.0)).plus(unsure);
+    }
+
+    /// The same, with no more gaps than there is time.
+    fn within(mut self, part: DurNs) -> Self {
+        let mut left = part;
+        for gap in [&mut self.softirq, &mut self.interrupts, &mut self.steal, &mut self.unknown] {
+            *gap = DurNs(gap.0.min(left.0));
+            left = left.minus(*gap);
+        }
+        self
+    }
+}
+
+const fn blocked<'a>(out: &Switch, leave: Leave, wake: Option<&'a Wake>) -> Blocked<'a> {
+    Blocked { state: leave.state, stack: leave.stack, asleep_in: None, from: out.at, wake }
+}
+
+const fn seen_blocked<'a>(at: MonoNs, asleep_in: &'a Frame, wake: Option<&'a Wake>) -> Blocked<'a> {
+    Blocked { state: 1, stack: StackRef::NotTaken, asleep_in: Some(asleep_in), from: at, wake }
 }
 
 /// The part of `amount` that falls to `part` of `whole`.
@@ -636,14 +859,20 @@ pub(super) fn spread(amount: DurNs, part: DurNs, whole: DurNs) -> DurNs {
 
 #[cfg(test)]
 mod tests {
+    use super::{NOT_RUN_YET, STILL_ON, WAKE_UNSEEN};
     use crate::attribution::story::{Actor, EPOLL, FUTEX, HOG, IDLE, MS, RECEIVE, SERVER, Story, WORKER, at};
 
     fn rows(rows: &[(u64, u64, &str)]) -> Vec<(u64, u64, String)> {
         rows.iter().map(|(from, to, word)| (*from, *to, (*word).to_owned())).collect()
     }
 
+    fn unknown(reason: &str) -> String {
+        format!("unknown: {reason}")
+    }
+
     #[test]
     fn a_life_is_cut_into_intervals() {
+        let not_run_yet = unknown(NOT_RUN_YET);
         let mut story = Story::new();
         story.runs(10, SERVER).preempted(20, SERVER, HOG).runs(30, SERVER).sleeps(40, SERVER, 1, FUTEX);
         story.wakes(60, WORKER, SERVER).runs(65, SERVER).leaves(70, SERVER, (0, 0), ([0; 20], 0), HOG);
@@ -655,7 +884,7 @@ mod tests {
             (40, 60, "blocked, woken by 801"),
             (60, 65, "runnable woken"),
             (65, 70, "on cpu"),
-            (70, 90, "runnable yielded"),
+            (70, 90, not_run_yet.as_str()),
         ];
         assert_eq!(story.did(SERVER, 5, 90), rows(&expected));
         assert_eq!(story.did(SERVER, 45, 50), rows(&[(45, 50, "blocked, woken by 801")]));
@@ -665,7 +894,7 @@ mod tests {
     fn a_wake_up_while_falling_asleep_makes_the_thread_runnable() {
         let mut story = Story::new();
         story.runs(10, SERVER).wakes(38, WORKER, SERVER).sleeps(40, SERVER, 1, FUTEX).runs(60, SERVER);
-        let expected = [(10, 40, "on cpu"), (40, 60, "runnable woken"), (60, 70, "on cpu")];
+        let expected = [(10, 40, "on cpu"), (40, 60, "runnable woken"), (60, 70, &*unknown(STILL_ON))];
         assert_eq!(story.did(SERVER, 10, 70), rows(&expected));
     }
 
@@ -673,7 +902,7 @@ mod tests {
     fn a_wake_up_long_before_a_sleep_is_not_of_that_sleep() {
         let mut story = Story::new();
         story.runs(10, SERVER).wakes(38, WORKER, SERVER).sleeps(900, SERVER, 1, FUTEX).runs(MS, SERVER);
-        assert_eq!(story.did(SERVER, 800, MS), rows(&[(800, 900, "on cpu"), (900, MS, "blocked")]));
+        assert_eq!(story.did(SERVER, 800, MS), rows(&[(800, 900, "on cpu"), (900, MS, &unknown(WAKE_UNSEEN))]));
     }
 
     #[test]
@@ -689,7 +918,7 @@ mod tests {
         let expected = [
             (400, 500, "unknown: before the first record of the thread"),
             (500, 600, "runnable born"),
-            (600, 700, "on cpu"),
+            (600, 700, &unknown(STILL_ON)),
         ];
         assert_eq!(next.did(reused, 400, 700), rows(&expected));
         assert_eq!(next.did(SERVER, 12, 30), rows(&[(12, 20, "on cpu"), (20, 30, "unknown: the thread had ended")]));
@@ -703,7 +932,7 @@ mod tests {
             (0, 5, "unknown: before the first record of the thread"),
             (5, 50, "blocked, woken by 900"),
             (50, 55, "runnable woken"),
-            (55, 60, "on cpu"),
+            (55, 60, &unknown(STILL_ON)),
         ];
         assert_eq!(story.did(SERVER, 0, 60), rows(&expected));
     }

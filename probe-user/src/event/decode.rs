@@ -6,10 +6,11 @@
 use super::{Body, Event, FACT_KIND, Fact, TICK_KIND, TaskId};
 use crate::clock::MonoNs;
 use probe_wire::{
-    BackendRxBody, DropBody, EventHeader, EventKind, Interrupt, OtherCallBody, PacketBody, QdiscBody, SockCallBody,
-    SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
+    BackendRxBody, CpuAccount, DropBody, EventHeader, EventKind, Interrupt, OtherCallBody, PacketBody, QdiscBody,
+    SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
+    XmitBody,
 };
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Why a record has no meaning.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -103,8 +104,8 @@ fn decode_wire(kind: EventKind, bytes: &[u8]) -> Option<Body> {
         EventKind::SockEnqueue => Body::SockEnqueue(read::<SockEnqueueBody>(bytes)?),
         EventKind::SockRead => Body::SockRead(read::<SockCallBody>(bytes)?),
         EventKind::SockSend => Body::SockSend(read::<SockCallBody>(bytes)?),
-        EventKind::SwitchOut => Body::SwitchOut(Box::new(read::<SwitchOutBody>(bytes)?)),
-        EventKind::SwitchIn => Body::SwitchIn(read::<SwitchInBody>(bytes)?),
+        EventKind::SwitchOut => Body::SwitchOut(Box::new(switch::<SwitchOutBody>(bytes)?)),
+        EventKind::SwitchIn => Body::SwitchIn(switch::<SwitchInBody>(bytes)?),
         EventKind::Waking => Body::Waking(read::<WakingBody>(bytes)?),
         EventKind::QdiscEnqueue => Body::QdiscEnqueue(read::<QdiscBody>(bytes)?),
         EventKind::QdiscDequeue => Body::QdiscDequeue(read::<QdiscBody>(bytes)?),
@@ -117,6 +118,18 @@ fn decode_wire(kind: EventKind, bytes: &[u8]) -> Option<Body> {
         EventKind::OtherSend => Body::OtherSend(read::<OtherCallBody>(bytes)?),
         EventKind::BackendRx => Body::BackendRx(read::<BackendRxBody>(bytes)?),
     })
+}
+
+/// A switch; one of wire version 2 ends before the account, of which then nothing is known.
+fn switch<T: FromBytes + IntoBytes>(bytes: &[u8]) -> Option<T> {
+    if bytes.len() == size_of::<T>() {
+        return T::read_from_bytes(bytes).ok();
+    }
+    let mut body = T::new_zeroed();
+    let (known, account) = body.as_mut_bytes().split_last_chunk_mut::<{ size_of::<CpuAccount>() }>()?;
+    account.copy_from_slice(CpuAccount::UNKNOWN.as_bytes());
+    (known.len() == bytes.len()).then(|| known.copy_from_slice(bytes))?;
+    Some(body)
 }
 
 fn decode_fact(json: &[u8]) -> Result<Body, DecodeError> {

@@ -63,7 +63,11 @@ fields! {
     // x86 has it with the CPU's variables instead: by itself, from 6.2 to 6.14 in one structure
     task_preempt_count: ("task_struct", "thread_info.preempt_count");
     task_se_cfs_rq: ("task_struct", "se.cfs_rq");
+    task_se_sum_exec_runtime: ("task_struct", "se.sum_exec_runtime");
     cfs_rq_rq: ("cfs_rq", "rq");
+    // only in kernels that account it
+    rq_prev_steal_time_rq: ("rq", "prev_steal_time_rq");
+    rq_prev_irq_time: ("rq", "prev_irq_time");
     percpu_runqueues: (".data..percpu", "runqueues");
     percpu_preempt_count:
         (".data..percpu", "__preempt_count"), (".data..percpu", "pcpu_hot.preempt_count");

@@ -14,7 +14,7 @@ mod surroundings;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{CounterRow, Fact, InterfaceFact, RunFact, Threshold, decode};
 use crate::file;
-use crate::load::{self, Attached, Attachment, HookState, LoadError, Outcome, Request};
+use crate::load::{self, Attached, Attachment, HookState, LoadError, Outcome, Request, SkipWatch};
 use crate::pipeline::Output;
 use crate::signature::Signature;
 use crate::sink::{Outlet, Sink};
@@ -152,6 +152,9 @@ struct Live<'a> {
     ring_bytes: usize,
     started_at: MonoNs,
     counted_at: MonoNs,
+    skip_watch: SkipWatch,
+    /// Runs that the kernel had skipped by then.
+    skipped: u64,
     anchored_at: MonoNs,
     /// Every interface is gone.
     deserted: bool,
@@ -170,6 +173,7 @@ impl<'a> Live<'a> {
         let annotator = Annotator::new(symbols(observer), attached.drop_reasons().to_vec());
         let capacity = rings.cpus() * (plan.ring_bytes as usize / SMALLEST_RECORD);
         let (counted_at, anchored_at) = (started_at, started_at);
+        let skip_watch = attached.skip_watch();
         Ok(Self {
             attached,
             rings,
@@ -181,6 +185,8 @@ impl<'a> Live<'a> {
             ring_bytes: plan.ring_bytes as usize,
             started_at,
             counted_at,
+            skip_watch,
+            skipped: 0,
             anchored_at,
             deserted: false,
         })
@@ -237,13 +243,15 @@ impl<'a> Live<'a> {
 
     /// Drains once; what is due by the clock follows, unless it is `over` before all that was there
     /// has been read. A ring that was nearly full may have lost records behind which nothing has
-    /// come yet: the counters tell, before the tick lets anything be concluded.
+    /// come yet, and of a run that the kernel skipped no record tells: the counters do, before the
+    /// tick lets anything be concluded.
     fn turn(&mut self, over: &dyn Fn() -> bool) {
         let now = clock::now();
         let Some(drained) = self.drain_all(over) else { return };
         let crowded = drained.more || drained.fullest >= self.ring_bytes / 2;
-        if crowded || now.since(self.counted_at) >= COUNT_EVERY {
-            self.counted_at = now;
+        let skipped = self.skip_watch.count();
+        if crowded || skipped > self.skipped || now.since(self.counted_at) >= COUNT_EVERY {
+            (self.counted_at, self.skipped) = (now, skipped);
             self.push_counters(now, &Undrained::new());
         }
         self.push_tick(now);

@@ -40,6 +40,11 @@ impl Gaps {
         self.keep(Gap { from: at, to: at, lost: 1 });
     }
 
+    /// Records that no program was run to make; none of those that are lost.
+    pub(super) fn add_unsaid(&mut self, from: MonoNs, to: MonoNs, count: u64) {
+        self.keep(Gap { from, to, lost: count });
+    }
+
     fn add(&mut self, gap: Gap) {
         self.total = self.total.saturating_add(gap.lost);
         self.keep(gap);

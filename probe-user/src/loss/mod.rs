@@ -9,13 +9,16 @@ mod gap;
 #[cfg(test)]
 mod tests;
 
-use crate::clock::MonoNs;
+use crate::clock::{DurNs, MonoNs};
 use crate::event::{Body, CounterRow, Event, Fact};
 use crate::journey::Counts;
 use gap::{Gaps, Sequence};
 use probe_wire::{EventKind, MAX_CPUS};
 use serde::Serialize;
 use std::collections::BTreeMap;
+
+/// The programs' counters are read within this of the time that they carry.
+const READ_WITHIN: DurNs = DurNs::from_millis(20);
 
 /// An identity that does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -112,6 +115,9 @@ pub struct LossLedger {
     gaps: Gaps,
     /// The kernel's counters have been seen.
     counted: bool,
+    /// When they were read last, and the time before.
+    counted_at: MonoNs,
+    counted_before: MonoNs,
     skipped_runs: BTreeMap<String, u64>,
     decoded: u64,
     undecodable: u64,
@@ -136,6 +142,7 @@ impl LossLedger {
             Body::Fact(fact) => {
                 if let Fact::Counters { rows, skipped_runs } = &**fact {
                     rows.iter().for_each(|row| self.count(row));
+                    self.counted(event.at);
                     skipped_runs.iter().for_each(|(program, runs)| self.skip(program, *runs));
                 }
             }
@@ -298,12 +305,21 @@ impl LossLedger {
         self.told[cpu] = self.told[cpu].saturating_add(more).saturating_add(left);
     }
 
+    /// Counters of `at` follow, perhaps in several parts.
+    fn counted(&mut self, at: MonoNs) {
+        if at > self.counted_at {
+            self.counted_before = std::mem::replace(&mut self.counted_at, at);
+        }
+    }
+
+    /// What a skipped run would have said is missing some time since the counters before these.
     fn skip(&mut self, program: &str, runs: u64) {
         const MOST_PROGRAMS: usize = 1024;
-        if let Some(known) = self.skipped_runs.get_mut(program) {
-            *known = (*known).max(runs);
-        } else if self.skipped_runs.len() < MOST_PROGRAMS {
+        let known = self.skipped_runs.get(program).copied().unwrap_or(0);
+        if runs > known && (known > 0 || self.skipped_runs.len() < MOST_PROGRAMS) {
             self.skipped_runs.insert(program.to_owned(), runs);
+            let (from, to) = (self.counted_before.before(READ_WITHIN), self.counted_at.after(READ_WITHIN));
+            self.gaps.add_unsaid(from, to, runs - known);
         }
     }
 

@@ -13,8 +13,12 @@ fn record(at: u64, cpu: u32, seq: u64) -> Event {
 }
 
 fn counters(rows: Vec<CounterRow>) -> Event {
-    let skipped_runs = vec![("sched_switch".to_owned(), 3)];
-    Event { body: Body::Fact(Box::new(Fact::Counters { rows, skipped_runs })), ..record(0, 0, 0) }
+    skipped(0, rows, &[])
+}
+
+fn skipped(at: u64, rows: Vec<CounterRow>, runs: &[u64]) -> Event {
+    let skipped_runs = runs.iter().map(|runs| ("sched_switch".to_owned(), *runs)).collect();
+    Event { body: Body::Fact(Box::new(Fact::Counters { rows, skipped_runs })), ..record(at, 0, 0) }
 }
 
 fn tick(at: u64) -> Event {
@@ -113,7 +117,7 @@ fn a_sink_writes_or_drops_what_it_is_offered() {
 #[test]
 fn the_report_has_the_words_of_the_output() {
     let mut ledger = ledger([1, 2, 4]);
-    ledger.received(&counters(vec![CounterRow { cpu: 0, kind: EXIT, emitted: 4, lost: 1, undrained: 0 }]));
+    ledger.received(&skipped(0, vec![CounterRow { cpu: 0, kind: EXIT, emitted: 4, lost: 1, undrained: 0 }], &[3]));
     ledger.dropped(7);
     ledger.undecodable();
     ledger.finish();
@@ -197,4 +201,18 @@ fn a_record_that_came_too_late_is_missing_and_not_lost() {
     assert_eq!(ledger.lost_between(MonoNs(2_600_000), MonoNs(3_000_000)), 0);
     assert_eq!(lost(&mut ledger), 1);
     assert_eq!(ledger.report().lost, 0);
+}
+
+#[test]
+fn a_run_that_the_kernel_skipped_is_missing_since_the_counters_before() {
+    let second = |s: u64| s * 1_000_000_000;
+    let mut ledger = LossLedger::new();
+    ledger.received(&skipped(second(1), Vec::new(), &[2]));
+    ledger.received(&skipped(second(2), Vec::new(), &[2]));
+    ledger.received(&skipped(second(3), Vec::new(), &[]));
+    ledger.received(&skipped(second(3), Vec::new(), &[5]));
+    assert_eq!(ledger.lost_between(MonoNs(0), MonoNs(1)), 2, "some time since attach");
+    assert_eq!(ledger.lost_between(MonoNs(second(1) + 500_000_000), MonoNs(second(1) + 600_000_000)), 0);
+    assert_eq!(ledger.lost_between(MonoNs(second(2) + 500_000_000), MonoNs(second(2) + 600_000_000)), 3);
+    assert_eq!(ledger.report().lost, 0, "no ring was full");
 }

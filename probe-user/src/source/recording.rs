@@ -7,7 +7,7 @@
 //! than one record and a zstd window of 128 KiB.
 
 use crate::event::MAX_RECORD_LEN;
-use probe_wire::WIRE_VERSION;
+use probe_wire::{OLDEST_WIRE_VERSION, WIRE_VERSION};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 
 const MAGIC: [u8; 8] = *b"\x89whylag\n";
@@ -34,7 +34,9 @@ pub enum RecordingError {
         found: u16,
     },
     /// Its records have another layout.
-    #[error("the recording has records of version {found}, this whylag reads version {WIRE_VERSION}")]
+    #[error(
+        "the recording has records of version {found}, this whylag reads versions {OLDEST_WIRE_VERSION} to {WIRE_VERSION}"
+    )]
     UnknownWireVersion {
         /// Version in the file.
         found: u16,
@@ -324,7 +326,7 @@ fn check_header(header: &[u8]) -> Result<bool, RecordingError> {
     if version != FORMAT_VERSION {
         return Err(RecordingError::UnknownVersion { found: version });
     }
-    if wire != WIRE_VERSION {
+    if !(OLDEST_WIRE_VERSION..=WIRE_VERSION).contains(&wire) {
         return Err(RecordingError::UnknownWireVersion { found: wire });
     }
     match flags {

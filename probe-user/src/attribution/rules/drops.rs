@@ -212,7 +212,7 @@ fn reader_did(leg: &Leg<'_>, reader: crate::event::TaskId, at: MonoNs) -> Option
     let last = intervals.last().map(|interval| (interval.to.since(interval.from), interval.state))?;
     let name = evidence.name(reader, at);
     Some(match last {
-        (time, State::OnCpu { .. }) => format!("its reader ({name}) had been on CPU for {time}"),
+        (time, State::OnCpu(_)) => format!("its reader ({name}) had been on CPU for {time}"),
         (time, State::Runnable(_)) => format!("its reader ({name}) had waited {time} for a CPU"),
         (time, State::Blocked(blocked)) => match evidence.wait(&blocked) {
             Some((_, frame)) => format!("its reader ({name}) had been asleep in {frame} for {time}"),

@@ -10,7 +10,7 @@ use crate::attribution::evidence::{Evidence, described, text};
 use crate::attribution::ledger::Offender;
 use crate::attribution::piece::{Charge, Found, Piece};
 use crate::attribution::symbol::StackRef;
-use crate::attribution::thread::{Interval, Ready, Runnable, State, spread};
+use crate::attribution::thread::{Interval, Ready, Runnable, Slice, State, spread};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::TaskId;
 use crate::journey::Span;
@@ -192,7 +192,7 @@ enum Alike {
 impl Alike {
     fn of(evidence: &Evidence, interval: &Interval<'_>) -> Option<Self> {
         match interval.state {
-            State::OnCpu { softirq: DurNs::ZERO, .. } => Some(Self::OnCpu),
+            State::OnCpu(slice) if slice.gaps() == DurNs::ZERO => Some(Self::OnCpu),
             State::Runnable(runnable) => {
                 let back = runnable.to?;
                 let plain = runnable.throttled().is_none_or(|grown| grown.time == DurNs::ZERO);
@@ -204,14 +204,14 @@ impl Alike {
                 let own = evidence.wait(&blocked).is_some_and(|(wait, _)| wait.own());
                 own.then_some(Self::Asleep(blocked.stack, blocked.state))
             }
-            State::OnCpu { .. } | State::Stopped { .. } | State::Unknown(_) => None,
+            State::OnCpu(_) | State::Stopped { .. } | State::Unknown(_) => None,
         }
     }
 }
 
 fn state(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, work: &Work) -> Vec<Piece> {
     match interval.state {
-        State::OnCpu { cpu, softirq } => on_cpu(evidence, seat, interval, (cpu, softirq), work),
+        State::OnCpu(slice) => on_cpu(evidence, seat, interval, &slice, work),
         State::Runnable(runnable) => queued(evidence, seat, interval, &runnable),
         State::Blocked(blocked) => wait::blocked(evidence, seat, interval, &blocked),
         State::Stopped { state } => vec![stopped(evidence, seat, interval, &format!("kernel state {state:#x}"))],
@@ -219,7 +219,7 @@ fn state(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, work: &Work) 
     }
 }
 
-/// How much of a stretch the thread was on CPU, softirqs taken out.
+/// How much of a stretch the thread was on CPU, what others took there taken out.
 struct Work {
     on_cpu: DurNs,
     whole: DurNs,
@@ -228,31 +228,38 @@ struct Work {
 impl Work {
     fn of(intervals: &[Interval<'_>], whole: DurNs) -> Self {
         let on_cpu = intervals.iter().filter_map(|interval| match interval.state {
-            State::OnCpu { softirq, .. } => Some(interval.time().minus(softirq)),
+            State::OnCpu(slice) => Some(interval.time().minus(slice.gaps())),
             _ => None,
         });
         Self { on_cpu: on_cpu.fold(DurNs::ZERO, DurNs::plus), whole }
     }
 }
 
-fn on_cpu(
-    evidence: &Evidence,
-    seat: &Seat,
-    interval: Interval<'_>,
-    (cpu, softirq): (u32, DurNs),
-    work: &Work,
-) -> Vec<Piece> {
-    let cut = interval.to.before(softirq).max(interval.from);
-    let mut pieces = Vec::new();
-    if interval.from < cut {
-        pieces.push(Piece::charged(interval.from, cut, seat.span, working(evidence, seat, interval, work)));
-    }
-    if cut < interval.to {
-        let fact = format!("softirqs took {softirq} of the {} the thread held CPU {cpu}", interval.time());
-        let who = vectors(evidence, cpu, interval);
-        let charge = seat.leaf(Cause::HostCpuGap, Some(cpu_offender(cpu)), fact).with(who);
-        pieces.push(Piece::charged(cut, interval.to, seat.span, charge));
-    }
+fn on_cpu(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, slice: &Slice, work: &Work) -> Vec<Piece> {
+    let Slice { cpu, softirq, interrupts, steal, unknown } = *slice;
+    let cut = interval.to.before(slice.gaps()).max(interval.from);
+    let held = format!("of the {} the thread held CPU {cpu}", interval.time());
+    let mut pieces = vec![Piece::charged(interval.from, cut, seat.span, working(evidence, seat, interval, work))];
+    let mut cursor = cut;
+    let mut next = |time: DurNs| {
+        let from = cursor;
+        cursor = cursor.after(time).min(interval.to);
+        (from, cursor)
+    };
+    let gap = |(from, to), offender, fact: String, who| {
+        let charge = seat.leaf(Cause::HostCpuGap, Some(offender), fact).with(who);
+        Piece::charged(from, to, seat.span, charge)
+    };
+    let who = vectors(evidence, cpu, interval);
+    pieces.push(gap(next(softirq), cpu_offender(cpu), format!("softirqs took {softirq} {held}"), who));
+    let fact = format!("interrupts took {interrupts} {held}, by the run queue's account");
+    pieces.push(gap(next(interrupts), device(format!("interrupts CPU {cpu}")), fact, None));
+    let fact = format!("the hypervisor took {steal} {held}, by the run queue's account");
+    pieces.push(gap(next(steal), device(format!("hypervisor CPU {cpu}")), fact, None));
+    let (from, to) = next(unknown);
+    let reason = format!("the kernel charged the thread {unknown} less than it seems to have held CPU {cpu}");
+    pieces.push(seat.unknown(evidence, Interval { from, to, ..interval }, reason));
+    pieces.retain(|piece| piece.from < piece.to);
     pieces
 }
 
@@ -273,7 +280,11 @@ fn working(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, work: &Work
 }
 
 fn cpu_offender(cpu: u32) -> Offender {
-    Offender { device: format!("softirq CPU {cpu}"), ..Offender::default() }
+    device(format!("softirq CPU {cpu}"))
+}
+
+fn device(name: String) -> Offender {
+    Offender { device: name, ..Offender::default() }
 }
 
 /// Which long softirqs were among it.
@@ -286,10 +297,6 @@ fn vectors(evidence: &Evidence, cpu: u32, interval: Interval<'_>) -> Option<Stri
 /// Runnable: out of quota, behind interrupt work on its CPU, or behind other threads.
 fn queued(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, runnable: &Runnable<'_>) -> Vec<Piece> {
     let throttled = quota_part(interval, runnable);
-    if runnable.to.is_none() && runnable.out.is_none_or(|out| out.throttled.count > 0) {
-        let reason = "runnable and not on a CPU yet: whether for quota or other threads shows when it runs";
-        return vec![seat.unknown(evidence, interval, reason)];
-    }
     let cut = interval.from.after(throttled);
     let mut pieces = Vec::new();
     if throttled > DurNs::ZERO {

@@ -115,7 +115,7 @@ fn untaken(leg: &Leg<'_>) -> Option<Untaken> {
 /// When a thread first ran in the leg, or may have.
 fn first_run(leg: &Leg<'_>, thread: TaskId) -> MonoNs {
     let intervals = leg.evidence.intervals(thread, leg.from, leg.to);
-    let may_run = |interval: &&Interval<'_>| matches!(interval.state, State::OnCpu { .. } | State::Unknown(_));
+    let may_run = |interval: &&Interval<'_>| matches!(interval.state, State::OnCpu(_) | State::Unknown(_));
     match intervals.iter().find(may_run) {
         Some(interval) => interval.from,
         None if intervals.is_empty() => leg.from,

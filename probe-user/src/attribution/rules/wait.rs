@@ -109,7 +109,7 @@ impl<'a> Sleep<'a> {
                 let meaning = "the thread waits until a timeout of its own";
                 self.meant(Cause::AppSelfWait, Some("the wait ended by its own timeout"), meaning)
             }
-            wake if (wake.is_some() || self.blocked.over) && self.waker().is_err() => self.unproven(),
+            Some(_) if self.waker().is_err() => self.unproven(),
             _ => self.follow(Cause::AppFutex),
         }
     }
@@ -143,7 +143,6 @@ impl<'a> Sleep<'a> {
     /// The thread that ended the wait, or why there is none to follow.
     fn waker(&self) -> Result<&'a Wake, String> {
         match self.blocked.wake {
-            None if self.blocked.over => Err("its wake-up was not seen".to_owned()),
             None => Err("holder not known while the wait lasts".to_owned()),
             Some(wake) => match wake.by() {
                 By::Thread => Ok(wake),
@@ -238,10 +237,7 @@ impl<'a> Sleep<'a> {
     /// there yet, was woken for the check then.
     fn maybe_own_socket(&self) -> bool {
         let other = matches!(self.next_call(), Some(NextCall::Other(_)));
-        match self.blocked.wake {
-            Some(_) => self.by_packet() && !other,
-            None => self.blocked.over,
-        }
+        self.by_packet() && !other
     }
 
     fn unknown_poll(&self) -> String {
