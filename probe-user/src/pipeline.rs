@@ -124,23 +124,26 @@ struct Conclude {
     correlator: Correlator,
     /// Made when the run says how to judge.
     verdicts: Option<Verdicts>,
-    /// What the event at hand has ended or left open.
+    /// What has ended or was left open since the last tick.
     updates: Vec<Update>,
     now: MonoNs,
     left_out: LeftOut,
 }
 
 impl Conclude {
-    /// Evidence first, so that it is there for the journeys that this same event ends.
+    /// Evidence first, and nothing is judged before the next tick: what comes right behind a reply,
+    /// such as the end of the slice in which it was sent, proves what was before it.
     fn push(&mut self, event: &Event, losses: &LossLedger, out: &mut impl FnMut(Output)) {
         self.now = event.at;
         self.evidence.push(event);
         let Self { correlator, updates, .. } = self;
         correlator.push(event, &mut |update| updates.push(update));
-        self.judge(losses, out);
         match &event.body {
             Body::Fact(fact) => self.learn(event.at, fact, out),
-            Body::Tick => self.evidence.trim(self.correlator.oldest_open().unwrap_or(event.at)),
+            Body::Tick => {
+                self.judge(losses, out);
+                self.evidence.trim(self.correlator.oldest_open().unwrap_or(event.at));
+            }
             _ => {}
         }
     }

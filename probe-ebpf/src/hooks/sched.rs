@@ -47,12 +47,25 @@ impl Task {
         read::typed::<u32>(signal, offsets().signal_live, 0) == 0
     }
 
+    /// The run queue it stands in.
+    #[inline(always)]
+    fn run_queue(self) -> Typed {
+        read::typed_pointer(read::typed_pointer(self.0, offsets().task_se_cfs_rq), offsets().cfs_rq_rq)
+    }
+
+    /// Since it got the CPU, for one that leaves: the kernel forgets that only after it has told.
+    #[inline(always)]
+    fn ran_ns(self) -> u64 {
+        let arrived: u64 = read::typed(self.0, offsets().task_sched_info_last_arrival, 0);
+        let now: u64 = read::typed(self.run_queue(), offsets().rq_clock, 0);
+        if arrived == 0 || now < arrived { u64::MAX } else { now - arrived }
+    }
+
     /// Its CPU time, and what the run queue it stands in kept out of it: that of this CPU, for one
     /// that leaves or gets it.
     #[inline(always)]
     fn account(self) -> CpuAccount {
-        let at = offsets();
-        let queue = read::typed_pointer(read::typed_pointer(self.0, at.task_se_cfs_rq), at.cfs_rq_rq);
+        let (at, queue) = (offsets(), self.run_queue());
         let CpuAccount { exec_ns, steal_ns, irq_ns } = CpuAccount::UNKNOWN;
         CpuAccount {
             exec_ns: read::typed(self.0, at.task_se_sum_exec_runtime, exec_ns),
@@ -138,6 +151,7 @@ fn switch_out(ctx: &BtfTracePointContext, prev: Task, next: Task, state: u32) {
             reserved: 0,
             stack: [zero(); STACK_DEPTH],
             account,
+            ran_ns: prev.ran_ns(),
         };
         if SETTINGS.get().stacks != 0 && preempted == 0 && state != 0 {
             body.stack_len = stack(ctx, &mut body.stack);

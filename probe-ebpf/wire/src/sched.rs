@@ -61,6 +61,9 @@ pub struct SwitchOutBody {
     pub stack: [u64; STACK_DEPTH],
     /// Of the thread that leaves, its slice included.
     pub account: CpuAccount,
+    /// How long it has had the CPU, nanoseconds of the run queue's clock, steal and interrupts
+    /// included (`rq.clock - sched_info.last_arrival`); `u64::MAX` where the kernel does not tell.
+    pub ran_ns: u64,
 }
 
 /// A watched thread got the CPU. The header's thread is the one that left.

@@ -74,6 +74,16 @@ const CASES: &[Case] = &[
     unresolved("the kernel charged a thread that is said to have waited for a CPU", charged_while_runnable),
     unresolved("the kernel charged a thread that is said to have slept", charged_while_asleep),
     unresolved("the kernel did not charge a thread that is said to have had the CPU", uncharged_slice),
+    case(
+        "the kernel tells when a slice began of which the record is missing",
+        told_slice,
+        &[Cause::AppOnCpu],
+        "server",
+        340,
+    ),
+    case("the same, and the wait before it was the longer", told_wait, &[Cause::AppRunqueue], "hog", 330),
+    unresolved("the same, while the group was throttled", told_throttled),
+    unresolved("a slice that the kernel says began later than recorded", told_shorter),
     case("the hypervisor took the CPU", stolen, &[Cause::HostCpuGap], "hypervisor CPU 0", 70),
     case("another thread has the CPU of one that left unseen", replaced, &[Cause::AppOnCpu], "server", 90),
     case("the lock holder is not known while the wait lasts", open_futex, &[Cause::AppFutex], "", 850),
@@ -385,6 +395,35 @@ fn sends_runnable() -> Story {
 fn sends_stopped() -> Story {
     let mut story = Story::served(400 * MS);
     story.leaves(MS, SERVER, (4, 0), ([0; probe_wire::STACK_DEPTH], 0), IDLE);
+    story
+}
+
+/// The reply is sent in a slice that ends right behind it.
+fn told_after(wait: u64) -> Story {
+    let mut story = Story::served(400 * MS);
+    story.account(1_000, 0).preempted(52 * MS, SERVER, HOG).account(349 * MS + 1_000 - wait, 0);
+    story.ran(349 * MS - wait).sleeps(401 * MS, SERVER, 1, RECEIVE);
+    story
+}
+
+fn told_slice() -> Story {
+    told_after(40)
+}
+
+fn told_wait() -> Story {
+    told_after(340 * MS)
+}
+
+fn told_throttled() -> Story {
+    let mut story = Story::served(400 * MS);
+    story.preempted(52 * MS, SERVER, HOG).throttled(300 * MS).ran(20 * MS).sleeps(401 * MS, SERVER, 1, RECEIVE);
+    story
+}
+
+/// It slept from 5 ms to 95 ms, and neither switch is recorded.
+fn told_shorter() -> Story {
+    let mut story = Story::served(100 * MS);
+    story.ran(5 * MS).sleeps(100 * MS + 10, SERVER, 1, RECEIVE);
     story
 }
 

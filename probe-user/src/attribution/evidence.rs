@@ -281,7 +281,8 @@ impl Evidence {
             account: Account::from(body.account),
             other: next,
         };
-        let leave = Leave { state: body.state, preempted: body.preempted != 0, stack };
+        let ran = (body.ran_ns != u64::MAX).then_some(DurNs(body.ran_ns));
+        let leave = Leave { state: body.state, preempted: body.preempted != 0, stack, ran };
         self.mark(event.task, body.start_time_ns, Some(&body.comm), Mark::Out(switch, leave));
     }
 

@@ -70,6 +70,7 @@ pub(crate) struct Story {
     throttled: u64,
     softirq: u64,
     account: CpuAccount,
+    ran: Option<u64>,
 }
 
 impl Story {
@@ -85,6 +86,7 @@ impl Story {
             throttled: 0,
             softirq: 0,
             account: CpuAccount::UNKNOWN,
+            ran: None,
         };
         story.interface(ETH, "eth0", "ether");
         story.interface(TAP, "tap0", "tap");
@@ -197,6 +199,12 @@ impl Story {
         self
     }
 
+    /// From here on, told switches say that the slice they end took this long.
+    pub(crate) fn ran(&mut self, us: u64) -> &mut Self {
+        self.ran = Some(us);
+        self
+    }
+
     pub(crate) fn runs(&mut self, us: u64, who: Actor) -> &mut Self {
         self.runs_after(us, who, IDLE)
     }
@@ -258,6 +266,7 @@ impl Story {
             reserved: 0,
             stack,
             account: self.account,
+            ran_ns: self.ran.map_or(u64::MAX, |us| us * 1_000),
         };
         self.push(us, who, 0, Body::SwitchOut(Box::new(body)))
     }

@@ -72,6 +72,8 @@ pub(super) struct Leave {
     pub(super) state: u32,
     pub(super) preempted: bool,
     pub(super) stack: StackRef,
+    /// How long it had had the CPU by the kernel's account, if that tells.
+    pub(super) ran: Option<DurNs>,
 }
 
 /// Who woke a thread.
@@ -232,6 +234,32 @@ pub(super) enum Ready {
     Born,
 }
 
+/// How a thread got a CPU.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrival {
+    pub(super) at: MonoNs,
+    pub(super) cpu: u32,
+    pub(super) throttled: Throttled,
+    /// Who left for it.
+    pub(super) before: Option<Named>,
+}
+
+impl Arrival {
+    const fn recorded(switch: &Switch) -> Self {
+        let Switch { at, cpu, throttled, other, .. } = *switch;
+        Self { at, cpu, throttled, before: Some(other) }
+    }
+
+    /// As the switch at the end of the slice tells it.
+    const fn told_by(out: &Switch, at: MonoNs) -> Self {
+        Self { at, cpu: out.cpu, throttled: out.throttled, before: None }
+    }
+
+    pub(super) const fn is_recorded(&self) -> bool {
+        self.before.is_some()
+    }
+}
+
 /// A wait for a CPU.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Runnable<'a> {
@@ -239,7 +267,7 @@ pub(super) struct Runnable<'a> {
     /// Its whole length, which may reach beyond the interval.
     pub(super) from: MonoNs,
     /// `None` while it lasts.
-    pub(super) to: Option<&'a Switch>,
+    pub(super) to: Option<Arrival>,
     /// The switch-out before it.
     pub(super) out: Option<&'a Switch>,
 }
@@ -255,7 +283,7 @@ impl Runnable<'_> {
     /// two, a worker of the kernel's that came between is not meant. Who got the CPU when a thread
     /// fell asleep is not whom it waited for after its wake-up.
     pub(super) fn instead(&self) -> Option<&Named> {
-        let back = self.to.map(|switch| &switch.other);
+        let back = self.to.as_ref().and_then(|arrival| arrival.before.as_ref());
         let took_over = matches!(self.ready, Ready::Preempted | Ready::Yielded);
         let gone = self.out.filter(|_| took_over).map(|switch| &switch.other);
         let known = || [back, gone].into_iter().flatten().filter(|named| named.task.tid != 0);
@@ -569,6 +597,7 @@ const NOT_YET_KNOWN: &str = "before the first record of the thread";
 const ENDED: &str = "the thread had ended";
 
 /// The state after the last mark.
+#[derive(Debug, Clone, Copy)]
 enum Now<'a> {
     Unknown(&'static str),
     OnCpu {
@@ -601,17 +630,20 @@ struct Walk<'a, 's> {
     done: Vec<Interval<'a>>,
     /// When the thread was last known to have the CPU that it got last.
     seen: MonoNs,
+    /// What the thread was said to do, and from when on, before it was seen on a CPU all the same.
+    doubted: Option<(Now<'a>, MonoNs)>,
     softirqs: &'s dyn SoftirqRuns,
 }
 
 impl<'a, 's> Walk<'a, 's> {
     const fn new(from: MonoNs, to: MonoNs, seen: MonoNs, softirqs: &'s dyn SoftirqRuns) -> Self {
-        Self { from, to, cursor: MonoNs(0), now: Now::Unknown(NOT_YET_KNOWN), done: Vec::new(), seen, softirqs }
+        let now = Now::Unknown(NOT_YET_KNOWN);
+        Self { from, to, cursor: MonoNs(0), now, done: Vec::new(), seen, doubted: None, softirqs }
     }
 
     /// What comes next may still prove wrong what was concluded of the time before.
     const fn is_on_trial(&self) -> bool {
-        matches!(self.now, Now::Runnable(Runnable { ready: Ready::Woken, out: Some(_), .. }))
+        self.doubted.is_some() || matches!(self.now, Now::Runnable(Runnable { ready: Ready::Woken, out: Some(_), .. }))
     }
 
     fn step(&mut self, mark: &'a Mark) {
@@ -621,7 +653,11 @@ impl<'a, 's> Walk<'a, 's> {
             Mark::Waking(wake) => self.woken(wake),
             Mark::Read { .. } | Mark::Call(_) => {}
             Mark::Seen { at, asleep_in } => self.looked_at(*at, asleep_in.as_deref()),
-            Mark::Present(at) => self.contradicted(*at, PRESENT),
+            Mark::Present(at) => {
+                let doubted = Some((self.now, self.cursor));
+                self.contradicted(*at, PRESENT);
+                self.doubted = doubted;
+            }
             Mark::Gone { at, seen } => {
                 if let Now::OnCpu { since, .. } = self.now {
                     let sure = (*seen).clamp(since.at, *at);
@@ -644,6 +680,7 @@ impl<'a, 's> Walk<'a, 's> {
 
     /// A record shows that what the marks say cannot be.
     fn contradicted(&mut self, at: MonoNs, reason: &'static str) {
+        self.doubted = None;
         self.emit(at, State::Unknown(if let Now::Unknown(known) = self.now { known } else { reason }));
         self.now = Now::Unknown(reason);
     }
@@ -671,15 +708,17 @@ impl<'a, 's> Walk<'a, 's> {
     }
 
     fn got_cpu(&mut self, switch: &'a Switch) {
+        self.doubted = None;
         let unseen = self.ran_unseen(switch);
         if let Some(since) = unseen {
             self.doubt(since);
         }
         let state = match self.now {
             _ if unseen.is_some() => State::Unknown(RAN_UNSEEN),
-            Now::Runnable(runnable) => State::Runnable(Runnable { to: Some(switch), ..runnable }),
+            Now::Runnable(runnable) => State::Runnable(Runnable { to: Some(Arrival::recorded(switch)), ..runnable }),
             Now::Asleep { out, waking: Some(_), .. } => {
-                State::Runnable(Runnable { ready: Ready::Woken, from: out.at, to: Some(switch), out: Some(out) })
+                let to = Some(Arrival::recorded(switch));
+                State::Runnable(Runnable { ready: Ready::Woken, from: out.at, to, out: Some(out) })
             }
             Now::Asleep { waking: None, .. } | Now::SeenAsleep { .. } | Now::Stopped { .. } => {
                 State::Unknown(WAKE_UNSEEN)
@@ -692,14 +731,17 @@ impl<'a, 's> Walk<'a, 's> {
     }
 
     fn left_cpu(&mut self, switch: &'a Switch, leave: Leave) {
-        let (state, waking) = match self.now {
-            Now::OnCpu { since, waking } if since.cpu == switch.cpu => {
-                (self.slice(since, switch.at, Some(switch)), waking)
+        let waking = if let Now::OnCpu { waking, .. } = self.now { waking } else { None };
+        let begun = leave.ran.map(|ran| switch.at.before(ran));
+        match (self.now, begun) {
+            (Now::OnCpu { since, .. }, begun) if fits(since, switch, begun) => {
+                self.emit(switch.at, self.slice(since, switch.at, Some(switch)));
             }
-            Now::Unknown(reason) => (State::Unknown(reason), None),
-            _ => (State::Unknown(MISSING), None),
-        };
-        self.emit(switch.at, state);
+            (_, Some(begun)) => self.left_after(begun, switch),
+            (Now::Unknown(reason), None) => self.emit(switch.at, State::Unknown(reason)),
+            (_, None) => self.emit(switch.at, State::Unknown(MISSING)),
+        }
+        self.doubted = None;
         let waking = waking.filter(|wake| switch.at.since(wake.at) <= FALLING_ASLEEP);
         self.now = match Kind::of(leave) {
             Kind::Ready(ready) => Now::Runnable(Runnable { ready, from: switch.at, to: None, out: Some(switch) }),
@@ -709,7 +751,53 @@ impl<'a, 's> Walk<'a, 's> {
         };
     }
 
+    /// The switch that began the slice is missing. The kernel itself tells when that was.
+    fn left_after(&mut self, begun: MonoNs, out: &'a Switch) {
+        if let Some((now, since)) = self.doubted.take() {
+            self.doubt(since);
+            self.now = now;
+        }
+        if begun.after(tolerance(out.at.since(begun))) < self.cursor {
+            return self.emit(out.at, State::Unknown(MISSING));
+        }
+        let arrival = Arrival::told_by(out, begun);
+        let before = match self.now {
+            Now::Runnable(Runnable { out, .. }) => out,
+            Now::Asleep { out, .. } => Some(out),
+            _ => None,
+        };
+        let whole = before.is_none_or(|before| is_one_slice(before, out, begun));
+        let state = match self.now {
+            _ if !whole => State::Unknown(RAN_UNSEEN),
+            Now::Runnable(runnable) => State::Runnable(Runnable { to: Some(arrival), ..runnable }),
+            Now::Asleep { out, waking: Some(_), .. } => {
+                State::Runnable(Runnable { ready: Ready::Woken, from: out.at, to: Some(arrival), out: Some(out) })
+            }
+            Now::Asleep { .. } | Now::SeenAsleep { .. } | Now::Stopped { .. } => State::Unknown(WAKE_UNSEEN),
+            Now::Unknown(reason) => State::Unknown(reason),
+            Now::OnCpu { .. } => State::Unknown(MISSING),
+        };
+        // Whether the group was throttled before the thread got the CPU, or while it ran, is not told.
+        let plain = before.is_none_or(|before| before.throttled == out.throttled);
+        let state = if plain { state } else { State::Unknown(MISSING) };
+        self.emit(begun, state);
+        self.emit(out.at, self.told_slice(begun, before.filter(|_| whole), out));
+    }
+
+    /// A slice of which only the end is recorded. `before` is the end of the one before it.
+    fn told_slice(&self, begun: MonoNs, before: Option<&Switch>, out: &Switch) -> State<'a> {
+        let (from, to) = (begun.max(self.from), out.at.min(self.to));
+        let (part, whole) = (to.since(from), out.at.since(begun));
+        let charged = before.and_then(|before| Some(out.account.exec?.minus(before.account.exec?)));
+        let uncharged = charged.map_or(DurNs::ZERO, |charged| whole.minus(charged));
+        let unknown = if uncharged > tolerance(whole) { uncharged } else { DurNs::ZERO };
+        let mut slice = Slice { cpu: out.cpu, softirq: self.softirqs.within(out.cpu, from, to), ..Slice::default() };
+        slice.account(&Taken { steal: DurNs::ZERO, interrupts: DurNs::ZERO, unknown }, part, whole);
+        State::OnCpu(slice.within(part))
+    }
+
     fn woken(&mut self, wake: &'a Wake) {
+        self.doubted = None;
         let (state, out) = match &mut self.now {
             Now::OnCpu { waking, .. } => {
                 *waking = Some(wake);
@@ -784,10 +872,23 @@ impl<'a, 's> Walk<'a, 's> {
         let softirq = long.plus(spread(total.minus(all_long), part, whole));
         let mut slice = Slice { cpu, softirq, ..Slice::default() };
         if let Some(out) = out {
-            slice.account(Taken::of(since, out, total), part, whole);
+            slice.account(&Taken::of(since, out, total), part, whole);
         }
         State::OnCpu(slice.within(part))
     }
+}
+
+/// Whether a slice began with `since` and ended with `out`, as far as the kernel tells.
+fn fits(since: &Switch, out: &Switch, begun: Option<MonoNs>) -> bool {
+    let wall = out.at.since(since.at);
+    since.cpu == out.cpu && begun.is_none_or(|begun| begun.0.abs_diff(since.at.0) <= tolerance(wall).0)
+}
+
+/// Whether all that was charged between two ends of slices belongs to the last slice.
+fn is_one_slice(before: &Switch, out: &Switch, begun: MonoNs) -> bool {
+    let ran = out.at.since(begun);
+    let charged = before.account.exec.zip(out.account.exec).map(|(before, after)| after.minus(before));
+    charged.is_none_or(|charged| charged <= ran.plus(tolerance(ran)))
 }
 
 /// What of a slice the kernel did not charge to the thread.
@@ -823,7 +924,7 @@ const fn tolerance(wall: DurNs) -> DurNs {
 impl Slice {
     /// Takes out what was taken of the whole slice. Where in it is not told: of a part, only what
     /// does not fit into the rest is sure, and what fits into both is nobody's.
-    fn account(&mut self, taken: Taken, part: DurNs, whole: DurNs) {
+    fn account(&mut self, taken: &Taken, part: DurNs, whole: DurNs) {
         let rest = whole.minus(part);
         self.steal = taken.steal.minus(rest);
         self.interrupts = taken.interrupts.minus(rest);

@@ -94,6 +94,8 @@ fn decode_body(kind: u16, bytes: &[u8]) -> Result<Body, DecodeError> {
     }
 }
 
+const ACCOUNT: usize = size_of::<CpuAccount>();
+
 fn decode_wire(kind: EventKind, bytes: &[u8]) -> Option<Body> {
     fn read<T: FromBytes>(bytes: &[u8]) -> Option<T> {
         T::read_from_bytes(bytes).ok()
@@ -104,8 +106,8 @@ fn decode_wire(kind: EventKind, bytes: &[u8]) -> Option<Body> {
         EventKind::SockEnqueue => Body::SockEnqueue(read::<SockEnqueueBody>(bytes)?),
         EventKind::SockRead => Body::SockRead(read::<SockCallBody>(bytes)?),
         EventKind::SockSend => Body::SockSend(read::<SockCallBody>(bytes)?),
-        EventKind::SwitchOut => Body::SwitchOut(Box::new(switch::<SwitchOutBody>(bytes)?)),
-        EventKind::SwitchIn => Body::SwitchIn(switch::<SwitchInBody>(bytes)?),
+        EventKind::SwitchOut => Body::SwitchOut(Box::new(switch::<SwitchOutBody>(bytes, ACCOUNT + size_of::<u64>())?)),
+        EventKind::SwitchIn => Body::SwitchIn(switch::<SwitchInBody>(bytes, ACCOUNT)?),
         EventKind::Waking => Body::Waking(read::<WakingBody>(bytes)?),
         EventKind::QdiscEnqueue => Body::QdiscEnqueue(read::<QdiscBody>(bytes)?),
         EventKind::QdiscDequeue => Body::QdiscDequeue(read::<QdiscBody>(bytes)?),
@@ -120,14 +122,17 @@ fn decode_wire(kind: EventKind, bytes: &[u8]) -> Option<Body> {
     })
 }
 
-/// A switch; one of wire version 2 ends before the account, of which then nothing is known.
-fn switch<T: FromBytes + IntoBytes>(bytes: &[u8]) -> Option<T> {
+/// A switch; one of wire version 2 lacks the `added` bytes, the account and what follows it, of
+/// which then nothing is known.
+fn switch<T: FromBytes + IntoBytes>(bytes: &[u8], added: usize) -> Option<T> {
     if bytes.len() == size_of::<T>() {
         return T::read_from_bytes(bytes).ok();
     }
     let mut body = T::new_zeroed();
-    let (known, account) = body.as_mut_bytes().split_last_chunk_mut::<{ size_of::<CpuAccount>() }>()?;
+    let (known, account) = body.as_mut_bytes().split_at_mut_checked(size_of::<T>().checked_sub(added)?)?;
+    let (account, ran) = account.split_at_mut_checked(size_of::<CpuAccount>())?;
     account.copy_from_slice(CpuAccount::UNKNOWN.as_bytes());
+    ran.fill(u8::MAX);
     (known.len() == bytes.len()).then(|| known.copy_from_slice(bytes))?;
     Some(body)
 }

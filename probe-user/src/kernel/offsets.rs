@@ -64,7 +64,9 @@ fields! {
     task_preempt_count: ("task_struct", "thread_info.preempt_count");
     task_se_cfs_rq: ("task_struct", "se.cfs_rq");
     task_se_sum_exec_runtime: ("task_struct", "se.sum_exec_runtime");
+    task_sched_info_last_arrival: ("task_struct", "sched_info.last_arrival");
     cfs_rq_rq: ("cfs_rq", "rq");
+    rq_clock: ("rq", "clock");
     // only in kernels that account it
     rq_prev_steal_time_rq: ("rq", "prev_steal_time_rq");
     rq_prev_irq_time: ("rq", "prev_irq_time");

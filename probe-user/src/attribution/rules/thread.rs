@@ -370,12 +370,16 @@ fn ran_instead(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, runnabl
     let gap = runnable.to.map_or(interval.to, |back| back.at).since(runnable.from);
     let fact = format!("{name} waited {gap} for a CPU after {since}");
     let instead = runnable.instead();
+    let told = runnable.to.is_some_and(|arrival| !arrival.is_recorded());
+    let told =
+        told.then(|| "the switch to it is not recorded; the kernel's account of its slice tells when".to_owned());
     let who = match instead {
+        None if told.is_some() => "who ran instead is not known".to_owned(),
         Some(named) => format!("{} ran instead", described(named.task, &text(&named.comm))),
         None => "the CPU it got had been idle".to_owned(),
     };
     let offender = instead.map(|named| evidence.offender_named(named, interval.to));
-    seat.leaf(Cause::AppRunqueue, offender, fact).with(Some(who))
+    seat.leaf(Cause::AppRunqueue, offender, fact).with(Some(who)).with(told)
 }
 
 /// Stopped, traced or frozen.
