@@ -64,6 +64,10 @@ scenarios! {
     a_quiet_vm_is_blamed_for_nothing: "vm-healthy",
     a_computing_guest_is_inside_the_vm: "guest-computes",
     a_sleeping_backend_is_not_inside_the_vm: "vm-backend-asleep",
+    more_work_than_a_thread_can_do_is_no_broken_server: "server-saturated",
+    an_event_loop_that_starves_its_replies_is_on_cpu: "loop-starves-replies",
+    a_fair_event_loop_under_the_same_load_is_not_blamed: "loop-is-fair",
+    an_event_loop_with_a_budget_is_not_blamed: "loop-has-a-budget",
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! not read and that must move while the fault lasts; if it does not, the rig has failed.
 
 use super::truth::Counter;
-use super::workload::{ServeFault, VmFault};
+use super::workload::{EventLoop, ServeFault, VmFault};
 use super::world::{PNIC, Shape};
 
 /// One case.
@@ -32,8 +32,30 @@ pub struct Case {
     pub twin_of: Option<&'static str>,
     /// What must move.
     pub proof: Counter,
+    /// What must be said of the service, if anything may be.
+    pub service: Option<Service>,
     /// Why whylag does not get it right yet.
     pub gap: Option<&'static str>,
+}
+
+/// How the app dealt with the checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Service {
+    /// They wait, and are then held as usual.
+    Saturated,
+    /// They are held.
+    Broken,
+}
+
+impl Service {
+    /// As whylag writes it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Saturated => "saturated",
+            Self::Broken => "broken",
+        }
+    }
 }
 
 /// Who answers the checks.
@@ -62,6 +84,8 @@ pub struct Process {
     pub access_log_bytes: Option<usize>,
     /// One thread reads the checks and hands them over to another.
     pub hand_over: bool,
+    /// One event loop answers.
+    pub event_loop: Option<EventLoop>,
     /// The only CPU it runs on.
     pub cpu: Option<usize>,
     /// Nice value, below zero so that the machine's other work does not disturb the case.
@@ -99,6 +123,11 @@ pub enum Fault {
         shaper_mbit: u32,
         /// Its queue, packets.
         queue_packets: u32,
+    },
+    /// The client's host sends other datagrams to the server's port as well.
+    Rush {
+        /// How many.
+        datagrams_per_ms: u32,
     },
     /// Another service, at the client, answers late.
     Dependency,
@@ -141,6 +170,7 @@ const QUIET: Case = Case {
     expect: Expect { slow: &[], lost: &[], offender: None, beside: &[], at_least: 0 },
     twin_of: None,
     proof: Counter::Checks,
+    service: None,
     gap: None,
 };
 
@@ -152,6 +182,7 @@ const ECHO: Process = Process {
     receive_buffer: None,
     access_log_bytes: None,
     hand_over: false,
+    event_loop: None,
     cpu: None,
     nice: -10,
 };
@@ -163,6 +194,12 @@ const fn slow(cause: &'static [&'static str], offender: &'static str) -> Expect 
 /// An echo server whose own fault is the case.
 const fn in_server(fault: ServeFault) -> Server {
     Server::Process(Process { fault, ..ECHO })
+}
+
+/// A server that is one event loop with a small receive buffer.
+const fn event_loop(kind: EventLoop) -> Server {
+    let options = Process { event_loop: Some(kind), work_us: 100, receive_buffer: Some(65_536), cpu: Some(1), ..ECHO };
+    Server::Process(options)
 }
 
 /// The table.
@@ -434,6 +471,51 @@ pub const CASES: &[Case] = &[
         expect: slow(&["vm.backend"], "vmm-io"),
         twin_of: Some("guest-computes"),
         proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "server-saturated",
+        claim: "more work comes than the serving thread can do, and each check is then held as usual",
+        server: Server::Process(Process { work_us: 2_000, cpu: Some(1), ..ECHO }),
+        fault: Fault::Rush { datagrams_per_ms: 1 },
+        fault_ms: 600,
+        expect: Expect { lost: &["app.socket_queue"], at_least: 0, ..slow(&["app.on_cpu"], "echo-worker-0") },
+        twin_of: Some("handler-computes"),
+        proof: Counter::CpuTime,
+        service: Some(Service::Saturated),
+        ..QUIET
+    },
+    Case {
+        name: "loop-starves-replies",
+        claim: "an event loop receives whenever it can, and its replies wait for a timer that never gets its turn",
+        server: event_loop(EventLoop::Biased),
+        fault: Fault::Rush { datagrams_per_ms: 16 },
+        fault_ms: 600,
+        expect: Expect { lost: &["app.socket_queue"], ..slow(&["app.on_cpu"], "media-loop") },
+        proof: Counter::OverdueReplies,
+        service: Some(Service::Broken),
+        ..QUIET
+    },
+    Case {
+        name: "loop-is-fair",
+        claim: "the same load, and the loop chooses by chance: checks are lost in its full socket, none waits long",
+        server: event_loop(EventLoop::Fair),
+        fault: Fault::Rush { datagrams_per_ms: 16 },
+        fault_ms: 600,
+        expect: Expect { slow: &[], lost: &["app.socket_queue"], offender: None, at_least: 3 },
+        twin_of: Some("loop-starves-replies"),
+        proof: Counter::ReceiveBufferErrors,
+        ..QUIET
+    },
+    Case {
+        name: "loop-has-a-budget",
+        claim: "the same load, and the loop sends after so many datagrams: checks are lost, none waits long",
+        server: event_loop(EventLoop::Budgeted),
+        fault: Fault::Rush { datagrams_per_ms: 16 },
+        fault_ms: 600,
+        expect: Expect { slow: &[], lost: &["app.socket_queue"], offender: None, at_least: 3 },
+        twin_of: Some("loop-starves-replies"),
+        proof: Counter::ReceiveBufferErrors,
         ..QUIET
     },
 ];

@@ -3,6 +3,7 @@
 use super::case::{Case, Fault, Process as ServerOptions, Server};
 use super::leash::Leash;
 use super::process::{Launcher, Process};
+use super::workload::PORT;
 use super::world::{PNIC, VNIC, World};
 use anyhow::{Context, Result};
 use rustix::pipe::fcntl_setpipe_size;
@@ -93,6 +94,7 @@ impl ServerOptions {
         ];
         args.extend(self.tcp.then(|| "--tcp".to_owned()));
         args.extend(self.hand_over.then(|| "--hand-over".to_owned()));
+        args.extend(self.event_loop.map(|kind| format!("--event-loop={}", kind.name())));
         args.extend(self.receive_buffer.map(|bytes| format!("--receive-buffer={bytes}")));
         args.extend(self.access_log_bytes.map(|bytes| format!("--access-log-bytes={bytes}")));
         args
@@ -127,6 +129,13 @@ pub(super) fn start_troublemaker(launcher: &Launcher, case: &Case, world: &World
                 format!("--mbit={}", 2 * shaper_mbit),
             ];
             let leash = Leash { cpu: Some(1), nice: Some(-10), ..world.host.leash() };
+            launcher.role(&leash, "flood", args).map(Some)
+        }
+        Fault::Rush { datagrams_per_ms } => {
+            let args = [format!("--to={}:{PORT}", world.server()), format!("--mbit={datagrams_per_ms}")];
+            // Of this size, so many a millisecond are as many Mbit/s.
+            let args = args.into_iter().chain(["--bytes=125".to_owned()]);
+            let leash = Leash { cpu: Some(0), nice: Some(-10), ..world.client.leash() };
             launcher.role(&leash, "flood", args).map(Some)
         }
         _ => Ok(None),

@@ -6,7 +6,7 @@ use super::cgroup::CpuGroup;
 use super::clock::{mono_ns, wall_offset_ns};
 use super::message::{Announcement, Check, Order};
 use super::process::{Launcher, Process};
-use super::truth::Proof;
+use super::truth::{Counter, Proof};
 use super::whylag::{Attach, Said, Whylag};
 use super::workload::DISK_THROTTLE;
 use super::world::World;
@@ -77,6 +77,7 @@ pub struct Rig {
     world: World,
     checks: Vec<Check>,
     window: Window,
+    overdue_ns: u64,
 }
 
 /// Runs a case, with whylag watching if there is an `attach`.
@@ -128,7 +129,8 @@ impl Rig {
         let whylag = attach.map(|attach| attach.start(launcher, &world, case)).transpose()?;
         let client = early.map_or_else(|| start_client(launcher, case, &world), Ok)?;
         let (checks, window) = (Vec::new(), Window::default());
-        Ok(Self { case, client, whylag, server, troublemaker, disk, log, group, world, checks, window })
+        let overdue_ns = 0;
+        Ok(Self { case, client, whylag, server, troublemaker, disk, log, group, world, checks, window, overdue_ns })
     }
 
     /// The world.
@@ -153,6 +155,12 @@ impl Rig {
     #[must_use]
     pub const fn fault_ns(&self) -> u64 {
         self.window.ended_ns.saturating_sub(self.window.began_ns)
+    }
+
+    /// For how long replies were overdue by the server's own log.
+    #[must_use]
+    pub const fn overdue_ns(&self) -> u64 {
+        self.overdue_ns
     }
 
     /// How long the server's cgroup was throttled.
@@ -190,6 +198,7 @@ impl Rig {
                 self.window = await_fault(troublemaker)?;
                 Ok(())
             }
+            Fault::Rush { .. } => self.rush(ms),
             Fault::FrozenDisk => self.freeze_disk(ms),
             Fault::Shipper => self.stall_shipper(ms),
             Fault::Stopped => self.bracket(|rig| rig.stop_server(time)),
@@ -211,6 +220,18 @@ impl Rig {
     fn fail_server(&mut self, ms: u64) -> Result<()> {
         self.server.order(Order::Fault { ms })?;
         self.window = await_fault(&self.server)?;
+        Ok(())
+    }
+
+    /// The server tells of overdue replies as it sends them, at the end of the rush.
+    fn rush(&mut self, ms: u64) -> Result<()> {
+        let troublemaker = self.troublemaker.as_mut().context("the case has a troublemaker")?;
+        troublemaker.order(Order::Fault { ms })?;
+        self.window = await_fault(troublemaker)?;
+        if self.case.proof == Counter::OverdueReplies {
+            let overdue = await_fault(&self.server)?;
+            self.overdue_ns = overdue.ended_ns.saturating_sub(overdue.began_ns);
+        }
         Ok(())
     }
 

@@ -21,6 +21,8 @@ pub enum Counter {
     RunDelay,
     /// Time for which the server's cgroup was throttled, `cpu.stat`, ns.
     Throttled,
+    /// For how long replies of an event loop were overdue by its own log, ns.
+    OverdueReplies,
     /// `RcvbufErrors` in the server's namespace.
     ReceiveBufferErrors,
     /// Datagrams that the host received and neither delivered nor forwarded, `/proc/net/snmp`.
@@ -67,6 +69,7 @@ impl Counter {
             Self::CpuTime => "schedstat CPU time, ns",
             Self::RunDelay => "schedstat run delay, ns",
             Self::Throttled => "cpu.stat throttled time, ns",
+            Self::OverdueReplies => "event loop's own log of overdue replies, ns",
             Self::ReceiveBufferErrors => "snmp RcvbufErrors",
             Self::NotForwarded => "snmp InReceives less InDelivers and ForwDatagrams",
             Self::QdiscOverlimits => "tc overlimits",
@@ -85,6 +88,7 @@ impl Counter {
             Self::CpuTime => schedstat(rig.server_id(), 0)?,
             Self::RunDelay => schedstat(rig.server_id(), 1)?,
             Self::Throttled => rig.throttled_ns()?,
+            Self::OverdueReplies => rig.overdue_ns(),
             Self::ReceiveBufferErrors => snmp(&rig.world().server_netns().proc_net("snmp")?, "Udp:", "RcvbufErrors"),
             Self::NotForwarded => not_forwarded(&rig.world().host.proc_net("snmp")?),
             Self::QdiscOverlimits => qdiscs(rig)?.iter().map(|qdisc| qdisc.overlimits).sum(),
@@ -96,7 +100,7 @@ impl Counter {
     #[must_use]
     pub const fn at_least(self, fault_ms: u64) -> u64 {
         match self {
-            Self::FaultLog | Self::CpuTime | Self::RunDelay | Self::Throttled => fault_ms * 500_000,
+            Self::FaultLog | Self::CpuTime | Self::RunDelay | Self::Throttled | Self::OverdueReplies => fault_ms * 500_000,
             Self::Checks
             | Self::ReceiveBufferErrors
             | Self::NotForwarded

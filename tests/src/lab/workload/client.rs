@@ -19,7 +19,8 @@ pub const PORT: u16 = 4000;
 /// Bytes of a check: mark, nonce, padding.
 pub const PAYLOAD_BYTES: usize = 32;
 
-const MARK: &[u8; 4] = b"WLAG";
+/// What every check begins with.
+pub(super) const MARK: &[u8; 4] = b"WLAG";
 /// How often the receiver looks for checks that have run out of time.
 const LOOK: Duration = Duration::from_millis(20);
 

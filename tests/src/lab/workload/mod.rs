@@ -6,6 +6,7 @@
 mod backend;
 mod client;
 mod disk;
+mod event_loop;
 mod fault;
 mod flood;
 mod hog;
@@ -13,8 +14,10 @@ mod serve;
 mod ship;
 mod vm;
 
+use client::MARK;
 pub use client::{ClientArgs, PAYLOAD_BYTES, PORT, signature};
 pub(super) use disk::THROTTLE as DISK_THROTTLE;
+pub use event_loop::EventLoop;
 pub use serve::{ServeArgs, ServeFault};
 pub use vm::VmFault;
 

@@ -4,6 +4,7 @@
 //! `stats-rollup` can hold it for longer.
 
 use super::super::message::{Announcement, Order, announce, announce_fault, obey_orders};
+use super::event_loop::{self, EventLoop};
 use super::fault::{Armed, compute};
 use super::{PAYLOAD_BYTES, PORT, set_comm, spawn};
 use anyhow::{Context, Result};
@@ -79,6 +80,9 @@ pub struct ServeArgs {
     /// A thread of its own reads the checks, and hands them over to the workers (UDP).
     #[arg(long)]
     hand_over: bool,
+    /// One event loop answers, not threads that wait (UDP).
+    #[arg(long)]
+    event_loop: Option<EventLoop>,
     /// The other service that is asked.
     #[arg(long)]
     dependency: Option<SocketAddrV4>,
@@ -109,10 +113,11 @@ pub(super) fn serve(args: ServeArgs) -> Result<()> {
         Arc::new(Server { args, armed: Armed::default(), faulty_until: Mutex::new(None), answered: Mutex::new(0) });
     let (roll_up, orders) = channel();
     server.start_rollup(orders)?;
-    if server.args.tcp {
-        server.start_tcp()?;
-    } else {
-        server.start_udp()?;
+    let ServeArgs { tcp, event_loop, work_us, receive_buffer, .. } = server.args;
+    match event_loop {
+        Some(kind) => event_loop::start(kind, Duration::from_micros(work_us), receive_buffer)?,
+        None if tcp => server.start_tcp()?,
+        None => server.start_udp()?,
     }
     announce(Announcement::Ready);
     obey_orders(|order| server.obey(order, &roll_up))
