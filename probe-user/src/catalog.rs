@@ -175,6 +175,14 @@ pub const FIELDS: &[Field] = &[
     maybe(J, "verdict.cause", "the cause that owns at least half of the delay, or the largest of a split"),
     ratio(J, "verdict.share", true, "the cause's part of the delay above the baseline"),
     maybe(J, "verdict.reason", "why it is unresolved"),
+    maybe(
+        J,
+        "verdict.service",
+        "`saturated`: it waited in the app's socket while the thread took other work, and was then held as usual; \
+         `broken`: the app held it longer than usual, or did not come back to its socket; null if neither is proven, \
+         or the time is not the app's own",
+    ),
+    maybe(J, "verdict.service_reason", "the same in a sentence, with the times"),
     text(P, "type", "`lapse`: the request of a periodic check came late"),
     text(P, "id", "identity of the check that came late"),
     text(P, "signature", "name of the signature, which says how often a check is expected"),
@@ -243,6 +251,13 @@ pub const FIELDS: &[Field] = &[
     maybe(E, "verdict.cause", "the cause that owns at least half of the delay, or the largest of a split"),
     ratio(E, "verdict.share", true, "the cause's part of the delay above the baseline"),
     maybe(E, "verdict.reason", "why it is unresolved"),
+    maybe(
+        E,
+        "verdict.service",
+        "`saturated` or `broken`, by its checks' own with at least half of the delay of all that were not dropped; \
+         null if neither is proven",
+    ),
+    maybe(E, "verdict.service_reason", "the same in a sentence, with the times of those checks on average"),
     text(L, "type", "`loss`: every record of the run accounted for"),
     count(L, "emitted", "attempts of the kernel programs to emit a record"),
     count(L, "received", "records received and decoded"),

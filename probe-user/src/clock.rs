@@ -57,6 +57,12 @@ impl DurNs {
         Self(self.0.saturating_add(other.0))
     }
 
+    /// One `parts`-th of it; `parts` is not 0.
+    #[must_use]
+    pub const fn part(self, parts: u64) -> Self {
+        Self(self.0 / parts)
+    }
+
     /// Difference, at least zero.
     #[must_use]
     pub const fn minus(self, other: Self) -> Self {

@@ -6,7 +6,7 @@
 
 use crate::attribution::baseline::{Baselines, Excess, Times, share, times};
 use crate::attribution::verdict::conclude;
-use crate::attribution::{CAUSES, Cause, Episode, EpisodeCause, Judged, Offender, Unresolved, Verdict};
+use crate::attribution::{CAUSES, Cause, Episode, EpisodeCause, Judged, Offender, Service, Unresolved, Verdict};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{InterfaceId, RunFact};
 use crate::journey::{JourneyId, Loss, Outcome};
@@ -157,6 +157,7 @@ impl Summary {
             baseline_p50: (!state.healthy.is_empty()).then(|| quantile(&state.healthy, 0.5)),
             causes: total.ranked(),
             unexplained: total.unexplained(),
+            service: total.service(),
             verdict: total.verdict(),
         })
     }
@@ -203,6 +204,9 @@ struct Part {
     reason: Option<Arc<String>>,
     /// `None` where no cause is proven.
     charged: Option<Box<Charged>>,
+    /// It ended with a drop.
+    dropped: bool,
+    service: Option<Box<Service>>,
 }
 
 /// What causes took of a check.
@@ -255,6 +259,8 @@ impl Part {
             unexplained: taken(CAUSES.len(), *unexplained),
             reason: reason(judged).map(|reason| names.reasons.shared(reason)),
             charged,
+            dropped,
+            service: judged.service.map(Box::new),
         }
     }
 }
@@ -270,6 +276,8 @@ impl Part {
             unexplained: Taken::default(),
             reason: None,
             charged: None,
+            dropped: false,
+            service: None,
         }
     }
 }
@@ -499,6 +507,10 @@ struct Total {
     delay: DurNs,
     causes: BTreeMap<usize, CauseTotal>,
     reasons: Vec<(Arc<String>, DurNs)>,
+    /// Of the delay, what dropped checks did not wait.
+    kept: DurNs,
+    /// What checks show of the app, and their delay.
+    services: Vec<(Service, DurNs)>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -527,7 +539,26 @@ impl Total {
                 tally(&mut self.causes.entry(*cause as usize).or_default().meanings, meaning, *time);
             }
         }
+        self.serve(part);
         part.reason.iter().for_each(|reason| tally(&mut self.reasons, reason, part.unexplained.weight));
+    }
+
+    fn serve(&mut self, part: &Part) {
+        if !part.dropped {
+            self.kept = self.kept.plus(part.delay);
+        }
+        let Some(service) = part.service.as_deref() else { return };
+        match self.services.iter_mut().find(|(known, _)| known.condition == service.condition) {
+            Some((known, delay)) => (*known, *delay) = (known.plus(service), delay.plus(part.delay)),
+            None => self.services.push((*service, part.delay)),
+        }
+    }
+
+    /// What is true of the app by at least half of the delay of the checks that were not dropped.
+    fn service(&self) -> Option<Service> {
+        let (service, delay) = self.services.iter().max_by_key(|(_, delay)| *delay)?;
+        let proven = !matches!(self.verdict(), Verdict::Unresolved(_)) && *delay >= self.kept.part(2);
+        proven.then(|| service.average())
     }
 
     fn charge(&mut self, index: usize, taken: Taken, part: &Part) {

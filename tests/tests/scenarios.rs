@@ -65,6 +65,7 @@ scenarios! {
     a_computing_guest_is_inside_the_vm: "guest-computes",
     a_sleeping_backend_is_not_inside_the_vm: "vm-backend-asleep",
     more_work_than_a_thread_can_do_is_no_broken_server: "server-saturated",
+    a_queue_within_the_app_is_not_told_from_a_broken_one: "workers-saturated",
     an_event_loop_that_starves_its_replies_is_on_cpu: "loop-starves-replies",
     a_fair_event_loop_under_the_same_load_is_not_blamed: "loop-is-fair",
     an_event_loop_with_a_budget_is_not_blamed: "loop-has-a-budget",

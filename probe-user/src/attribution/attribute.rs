@@ -6,6 +6,7 @@ use super::evidence::Evidence;
 use super::ledger::{Judged, Ledger, Unresolved, Verdict};
 use super::piece::{self, Found, Piece};
 use super::rules::{Leg, drops, handover, outside, receive, transmit, vm};
+use super::service::{Stay, service};
 use super::verdict::{conclude, limit, main_reason, slow, untrusted};
 use crate::clock::MonoNs;
 use crate::event::{RunFact, Threshold};
@@ -97,8 +98,11 @@ impl Attributor {
         if verdict == Verdict::Healthy && journey.outcome == Outcome::Replied {
             let baseline = self.baselines.of(journey.target, journey.signature);
             baseline.push(journey.elapsed(), times(&account.ledger));
+            Stay::of(&journey).into_iter().for_each(|stay| baseline.push_stay(stay));
         }
-        Judged { journey, ledger: account.ledger, slow, verdict, brief: false }
+        let baseline = self.baselines.of(journey.target, journey.signature);
+        let service = service(&journey, &account.ledger, &verdict, baseline, evidence);
+        Judged { journey, ledger: account.ledger, slow, verdict, service, brief: false }
     }
 
     /// Judges by time alone: no thread is looked at.
@@ -112,7 +116,7 @@ impl Attributor {
             (None, false) => Verdict::Healthy,
             (None, true) => Verdict::Unresolved(Unresolved::NoTrace(CROWDED.to_owned())),
         };
-        Judged { journey, ledger, slow, verdict, brief: true }
+        Judged { journey, ledger, slow, verdict, service: None, brief: true }
     }
 
     fn verdict(

@@ -2,6 +2,8 @@
 
 use super::cause::{CAUSES, Cause};
 use super::ledger::Ledger;
+use super::service::Stay;
+use super::verdict::ENOUGH;
 use crate::clock::DurNs;
 use crate::event::InterfaceId;
 use std::collections::{HashMap, VecDeque};
@@ -34,6 +36,7 @@ fn add(times: &mut Times, index: usize, time: DurNs) {
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Baseline {
     checks: VecDeque<(DurNs, Times)>,
+    stays: VecDeque<Stay>,
     used: u64,
 }
 
@@ -44,6 +47,20 @@ impl Baseline {
             self.checks.pop_front();
         }
         self.checks.push_back((elapsed, times));
+    }
+
+    /// Takes in how long a healthy check was with the app.
+    pub(crate) fn push_stay(&mut self, stay: Stay) {
+        if self.stays.len() >= WINDOW {
+            self.stays.pop_front();
+        }
+        self.stays.push_back(stay);
+    }
+
+    /// How long healthy checks are with the app; `None` while too few have been seen there.
+    pub(crate) fn usual_stay(&self) -> Option<Stay> {
+        let of = |part: fn(&Stay) -> DurNs| median(self.stays.iter().map(part));
+        (self.stays.len() >= ENOUGH).then(|| Stay { waited: of(|stay| stay.waited), held: of(|stay| stay.held) })
     }
 
     /// Checks taken in, at most the window.

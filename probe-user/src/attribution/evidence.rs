@@ -10,6 +10,8 @@ use super::symbol::{Fast, StackRef, Stacks, Symbols};
 use super::thread::{
     Account, Blocked, Call, Data, Interval, Leave, Life, Mark, Named, SoftirqRuns, Switch, Throttled, Wake,
 };
+
+use super::traffic::Traffic;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Body, Event, Fact, InterfaceFact, InterfaceId, TaskFact, TaskId};
 use probe_wire::{
@@ -30,6 +32,7 @@ const MAX_SOFTIRQS: usize = 4_096;
 /// Most sockets kept.
 const MAX_SOCKETS: usize = 65_536;
 const TCP: u32 = 6;
+const MSG_PEEK: u32 = 2;
 /// `/proc` rounds a thread's start time to a clock tick; a number is not reused that fast.
 const START_TOLERANCE_NS: u64 = 20_000_000;
 /// Longest time from data entering a socket to the wake-up of who waits for it: the kernel does
@@ -103,6 +106,7 @@ pub struct Evidence {
     interfaces: HashMap<InterfaceId, InterfaceFact>,
     drop_reasons: HashMap<u32, String>,
     taps: HashMap<InterfaceId, Tap>,
+    traffic: Traffic,
     sees: Sees,
     blind: Blind,
     usage: Cell<Usage>,
@@ -168,6 +172,7 @@ impl Evidence {
             Body::TaskFork(body) => self.fork(event.at, body),
             Body::SockRead(body) => self.read(event, body),
             Body::SockEnqueue(body) => self.enqueue(event, body),
+            Body::SockSend(body) => self.sent(event, body.result),
             Body::OtherRead(body) => self.other(event, body, true),
             Body::OtherSend(body) => self.other(event, body, false),
             Body::Softirq(body) => self.softirqs.add(event.cpu, event.at, body),
@@ -175,7 +180,6 @@ impl Evidence {
             Body::Fact(fact) => self.fact(event.at, fact),
             Body::PacketIngress(_)
             | Body::PacketEgress(_)
-            | Body::SockSend(_)
             | Body::QdiscEnqueue(_)
             | Body::QdiscDequeue(_)
             | Body::Xmit(_)
@@ -201,6 +205,7 @@ impl Evidence {
         let oldest = slices.min().unwrap_or(before);
         self.softirqs.trim(oldest);
         self.trim_sockets();
+        self.traffic.trim(before);
         if self.stacks.crowded() {
             let used = self.stacks_in_use();
             self.stacks.retain(&used);
@@ -331,12 +336,20 @@ impl Evidence {
             socket.reader = event.task;
         }
         let ended = body.result == 0 && body.protocol == TCP;
+        if !ended && body.flags & MSG_PEEK == 0 {
+            self.traffic.received(event.task, event.at);
+        }
         let read = Mark::Read { first: event.at, last: event.at, socket: body.socket, ended };
         self.mark(event.task, 0, Some(&body.comm), read);
     }
 
     /// A call that moved no data tells nothing of who waits for whom.
     fn other(&mut self, event: &Event, body: &OtherCallBody, received: bool) {
+        match received {
+            true if body.result > 0 => self.traffic.took(event.task, event.at),
+            true => {}
+            false => self.sent(event, body.result),
+        }
         let full = self.others.len() >= MAX_SOCKETS && !self.others.contains_key(&body.socket);
         if body.result <= 0 || full {
             return;
@@ -349,7 +362,14 @@ impl Evidence {
         self.mark(event.task, 0, None, Mark::Call(call));
     }
 
+    fn sent(&mut self, event: &Event, result: i32) {
+        if result >= 0 {
+            self.traffic.sent(event.task, event.at);
+        }
+    }
+
     fn enqueue(&mut self, event: &Event, body: &SockEnqueueBody) {
+        self.traffic.queued(body.socket, event.at, body.receive_bytes);
         let data = Data { socket: body.socket, of_check: body.packet_seq != 0 };
         self.arrived.insert(event.cpu, (event.at, data));
         if let Some(socket) = self.socket(body.socket, event.at, (body.protocol, body.local_port)) {
@@ -576,6 +596,11 @@ impl Evidence {
         let mut threads: Vec<_> = self.lives.keys().filter(|task| tgids.contains(&task.tgid)).copied().collect();
         threads.sort_unstable();
         threads
+    }
+
+    /// What threads received and sent, and how full sockets were.
+    pub(super) const fn traffic(&self) -> &Traffic {
+        &self.traffic
     }
 
     /// What this run cannot have seen.

@@ -1,6 +1,6 @@
 //! The exact split of a journey's time between causes, and what is concluded from it.
 
-use super::Cause;
+use super::{Cause, Service};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{InterfaceId, TaskId};
 use crate::journey::{Journey, Span};
@@ -131,6 +131,8 @@ pub struct Judged {
     pub slow: bool,
     /// The conclusion.
     pub verdict: Verdict,
+    /// Whether the app was saturated or broken; `None` where neither is proven.
+    pub service: Option<Service>,
     /// It came with more others than can be looked into: only its time was judged, and no
     /// episode ascribes that to anything.
     pub brief: bool,
@@ -185,4 +187,7 @@ pub struct Episode {
     pub unexplained: DurNs,
     /// The conclusion over all its checks.
     pub verdict: Verdict,
+    /// Whether the app was saturated or broken, by at least half of the time of its slow checks; `None`
+    /// where neither is proven.
+    pub service: Option<Service>,
 }

@@ -15,10 +15,12 @@ mod piece;
 #[cfg(test)]
 mod properties;
 mod rules;
+mod service;
 #[cfg(test)]
 pub(crate) mod story;
 mod symbol;
 mod thread;
+mod traffic;
 pub(crate) mod verdict;
 
 pub use attribute::Attributor;
@@ -26,3 +28,4 @@ pub use cause::{CAUSES, Cause, CauseRow, Family};
 pub use evidence::Evidence;
 pub use ledger::{Entry, Episode, EpisodeCause, Judged, Ledger, Offender, Unresolved, Verdict};
 pub use rules::outside::{Lapse, Lapses};
+pub use service::{Condition, Service, Stay};

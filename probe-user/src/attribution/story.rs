@@ -356,6 +356,28 @@ impl Story {
         self.push(us, who, 0, Body::SockRead(body))
     }
 
+    /// Gives data to the check's socket.
+    pub(crate) fn sends(&mut self, us: u64, who: Actor) -> &mut Self {
+        let protocol = u32::from(self.journey.request.protocol);
+        let (socket, comm) = (SOCKET, comm(who.2));
+        let body = SockCallBody { socket, cgroup: 0, result: 64, flags: 0, local_port: 4000, protocol, comm };
+        self.push(us, who, 0, Body::SockSend(body))
+    }
+
+    /// Data that is no check enters the check's socket, which then holds so many bytes.
+    pub(crate) fn fills(&mut self, us: u64, receive_bytes: u32) -> &mut Self {
+        let body = SockEnqueueBody {
+            socket: SOCKET,
+            skb: 0,
+            packet_seq: 0,
+            receive_bytes,
+            receive_limit_bytes: 200_000,
+            local_port: 4000,
+            protocol: u32::from(self.journey.request.protocol),
+        };
+        self.push(us, HOG, 4, Body::SockEnqueue(body))
+    }
+
     /// Data enters the check's socket, and receive softirq wakes the thread that waits for it. The
     /// data is a check's request, or none that was followed.
     pub(crate) fn data_wakes(&mut self, us: u64, who: Actor, of_check: bool) -> &mut Self {

@@ -4,7 +4,7 @@
 //! round; none is ever renamed.
 
 use super::{Context, Names, Sink};
-use crate::attribution::{Cause, Entry, Episode, EpisodeCause, Judged, Lapse, Offender, Verdict};
+use crate::attribution::{Cause, Entry, Episode, EpisodeCause, Judged, Lapse, Offender, Service, Verdict};
 use crate::clock::MonoNs;
 use crate::event::InterfaceId;
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, Stamp};
@@ -103,7 +103,7 @@ impl<'a> JourneyLine<'a> {
             ledger: ledger.entries.iter().map(|entry| EntryField::new(entry, ledger.from)).collect(),
             unexplained_ns: ledger.unexplained.0,
             unexplained_reasons: &ledger.unexplained_reasons,
-            verdict: VerdictField::new(verdict),
+            verdict: VerdictField::new(verdict).of(judged.service.as_ref(), Service::of_check),
         }
     }
 }
@@ -209,24 +209,29 @@ struct VerdictField {
     cause: Option<&'static str>,
     share: Option<f64>,
     reason: Option<String>,
+    service: Option<&'static str>,
+    service_reason: Option<String>,
 }
 
 impl VerdictField {
     fn new(verdict: &Verdict) -> Self {
+        let plain =
+            |status| Self { status, cause: None, share: None, reason: None, service: None, service_reason: None };
         let owned = |status, cause: Cause, share| Self {
-            status,
             cause: Some(cause.name()),
             share: Some(rounded(share)),
-            reason: None,
+            ..plain(status)
         };
         match verdict {
-            Verdict::Healthy => Self { status: "healthy", cause: None, share: None, reason: None },
+            Verdict::Healthy => plain("healthy"),
             Verdict::Cause { cause, share } => owned("cause", *cause, *share),
             Verdict::Split { cause, share } => owned("split", *cause, *share),
-            Verdict::Unresolved(reason) => {
-                Self { status: "unresolved", cause: None, share: None, reason: Some(reason.to_string()) }
-            }
+            Verdict::Unresolved(reason) => Self { reason: Some(reason.to_string()), ..plain("unresolved") },
         }
+    }
+
+    fn of(self, service: Option<&Service>, said: impl FnOnce(&Service) -> String) -> Self {
+        Self { service: service.map(|service| service.condition.name()), service_reason: service.map(said), ..self }
     }
 }
 
@@ -312,7 +317,8 @@ impl<'a> EpisodeLine<'a> {
             baseline_p50_ns: episode.baseline_p50.map(|usual| usual.0),
             causes: episode.causes.iter().map(EpisodeCauseField::new).collect(),
             unexplained_ns: episode.unexplained.0,
-            verdict: VerdictField::new(&episode.verdict),
+            verdict: VerdictField::new(&episode.verdict)
+                .of(episode.service.as_ref(), |service| service.of_episode(episode.slow + episode.lost)),
         }
     }
 }
@@ -449,7 +455,7 @@ mod tests {
     }
 
     fn every_kind() -> Vec<Value> {
-        let outputs = [sample::slow(), sample::lost(), sample::open(5), sample::healthy()];
+        let outputs = [sample::slow(), sample::held(), sample::lost(), sample::open(5), sample::healthy()];
         let mut outputs: Vec<Output> = outputs.into_iter().map(|judged| Output::Journey(Box::new(judged))).collect();
         outputs.push(sample::lapse());
         outputs.push(sample::gone());

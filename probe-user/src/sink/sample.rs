@@ -1,7 +1,9 @@
 //! Hand-made results for the tests of sinks: every list filled, every option set.
 
 use super::Names;
-use crate::attribution::{Cause, Entry, Episode, EpisodeCause, Judged, Lapse, Ledger, Offender, Verdict};
+use crate::attribution::{
+    Cause, Condition, Entry, Episode, EpisodeCause, Judged, Lapse, Ledger, Offender, Service, Stay, Verdict,
+};
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::event::{Fact, InterfaceFact, InterfaceId, InterfaceRole, TaskId};
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, Span, Stage, Stamp};
@@ -91,7 +93,7 @@ fn judged(journey: Journey, entries: Vec<Entry>, unexplained: u64, verdict: Verd
     let (from, to) = (journey.started_at(), journey.known_until);
     let unexplained_reasons = vec!["no record of the thread".to_owned()];
     let ledger = Ledger { from, to, entries, unexplained: DurNs(unexplained), unexplained_reasons };
-    Judged { journey, ledger, slow: verdict != Verdict::Healthy, verdict, brief: false }
+    Judged { journey, ledger, slow: verdict != Verdict::Healthy, verdict, service: None, brief: false }
 }
 
 /// Answered after 860 ms, most of which a futex took.
@@ -143,7 +145,19 @@ pub(crate) fn episode() -> Episode {
         }],
         unexplained: DurNs(2_000_000),
         verdict: Verdict::Cause { cause: Cause::AppFutex, share: 0.92 },
+        service: Some(service(3)),
     }
+}
+
+fn service(checks: u64) -> Service {
+    let stay = Stay { waited: DurNs(1_000), held: DurNs(860_000_000) };
+    let usual = Stay { waited: DurNs(1_000), held: DurNs(998_000) };
+    Service { condition: Condition::Broken, checks, stay, usual }
+}
+
+/// Answered after 860 ms, which the app is known to have held it.
+pub(crate) fn held() -> Judged {
+    Judged { service: Some(service(1)), ..slow() }
 }
 
 pub(crate) fn lapse() -> Output {

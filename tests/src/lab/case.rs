@@ -32,7 +32,7 @@ pub struct Case {
     pub twin_of: Option<&'static str>,
     /// What must move.
     pub proof: Counter,
-    /// What must be said of the service, if anything may be.
+    /// What is right to say of the app; without it, anything but that it is saturated.
     pub service: Option<Service>,
     /// Why whylag does not get it right yet.
     pub gap: Option<&'static str>,
@@ -45,6 +45,8 @@ pub enum Service {
     Saturated,
     /// They are held.
     Broken,
+    /// The app is not at fault, or it is not proven how.
+    Neither,
 }
 
 impl Service {
@@ -54,6 +56,7 @@ impl Service {
         match self {
             Self::Saturated => "saturated",
             Self::Broken => "broken",
+            Self::Neither => "neither",
         }
     }
 }
@@ -219,6 +222,7 @@ pub const CASES: &[Case] = &[
         fault: Fault::Server,
         expect: slow(&["app.self_wait"], "echo-worker-0"),
         proof: Counter::FaultLog,
+        service: Some(Service::Broken),
         ..QUIET
     },
     Case {
@@ -229,6 +233,7 @@ pub const CASES: &[Case] = &[
         expect: slow(&["app.on_cpu"], "echo-worker-0"),
         twin_of: Some("handler-sleeps"),
         proof: Counter::CpuTime,
+        service: Some(Service::Broken),
         ..QUIET
     },
     Case {
@@ -277,6 +282,7 @@ pub const CASES: &[Case] = &[
         fault_ms: 800,
         expect: slow(&["app.runqueue"], "batch-report"),
         proof: Counter::RunDelay,
+        service: Some(Service::Neither),
         ..QUIET
     },
     Case {
@@ -288,6 +294,7 @@ pub const CASES: &[Case] = &[
         expect: slow(&["app.quota_throttle"], "whylag-lab"),
         twin_of: Some("cpu-neighbours"),
         proof: Counter::Throttled,
+        service: Some(Service::Neither),
         ..QUIET
     },
     Case {
@@ -483,6 +490,17 @@ pub const CASES: &[Case] = &[
         twin_of: Some("handler-computes"),
         proof: Counter::CpuTime,
         service: Some(Service::Saturated),
+        ..QUIET
+    },
+    Case {
+        name: "workers-saturated",
+        claim: "one thread reads at once, and checks wait within the app for the worker, which nobody sees",
+        server: Server::Process(Process { work_us: 2_000, cpu: Some(1), hand_over: true, ..ECHO }),
+        fault: Fault::Rush { datagrams_per_ms: 1 },
+        expect: slow(&["app.on_cpu"], "echo-worker-0"),
+        twin_of: Some("server-saturated"),
+        proof: Counter::CpuTime,
+        service: Some(Service::Neither),
         ..QUIET
     },
     Case {

@@ -103,6 +103,8 @@ pub struct Verdict {
     pub share: Option<f64>,
     /// Why there is none.
     pub reason: Option<String>,
+    /// `saturated` or `broken`, if that is proven of the app.
+    pub service: Option<String>,
 }
 
 /// What happened at one target.

@@ -1,6 +1,6 @@
 //! The mark: what whylag said about each check, against what is known of it.
 
-use super::case::{Case, Expect, Fault};
+use super::case::{Case, Expect, Fault, Service};
 use super::contract::Journey;
 use super::message::Check;
 use super::run::{Observed, SLOW_NS, Window};
@@ -49,6 +49,10 @@ pub struct Score {
     pub unseen: usize,
     /// Right cause, wrong or no offender.
     pub misnamed: usize,
+    /// Right cause, and of the service what the case asks for.
+    pub served: usize,
+    /// Something wrong about the service.
+    pub misjudged: usize,
     /// Right cause, but the time is off by more than 2 ms and 5 %.
     pub mistimed: usize,
     /// Time in entries of a right cause, all guilty checks that were answered.
@@ -109,11 +113,13 @@ pub fn score(case: &Case, observed: &Observed) -> Result<(Mark, Score)> {
         let journey = journeys.get(&check.nonce).copied();
         if is_guilty(case, check, observed.window) {
             score.mark_guilty(&case.expect, check, journey);
+            score.mark_service(case.service, journey);
         } else if check.rtt_ns().is_some_and(|rtt| rtt < SURELY_FAST_NS) {
             score.mark_innocent(check, journey);
         }
     }
-    Ok((score.conclude(&case.expect, observed.proof.holds()), score))
+    let mark = score.conclude(&case.expect, observed.proof.holds());
+    Ok((if mark == Mark::Right { score.conclude_service(case) } else { mark }, score))
 }
 
 /// Finds each check's journey: the one that began after it was sent and before the next was.
@@ -180,6 +186,30 @@ impl Score {
                 self.wrong += 1;
                 self.remark(journey, &format!("blamed on {cause}"));
             }
+        }
+    }
+
+    /// Without a word for the app it must not be called saturated; with one, it must be called that.
+    fn mark_service(&mut self, expect: Option<Service>, journey: Option<&Journey>) {
+        let Some((journey, said)) = journey.and_then(|journey| Some((journey, journey.verdict.service.as_deref()?)))
+        else {
+            return;
+        };
+        let right = expect.map_or(said != Service::Saturated.name(), |expect| said == expect.name());
+        if right {
+            self.served += 1;
+        } else {
+            self.misjudged += 1;
+            self.remark(journey, &format!("the app is called {said}"));
+        }
+    }
+
+    /// The mark of a run that is right otherwise. Of some guilty checks the service is not proven.
+    fn conclude_service(&self, case: &Case) -> Mark {
+        match case.service {
+            _ if self.misjudged > 0 => Mark::Wrong,
+            Some(Service::Saturated | Service::Broken) if self.served * 2 < self.right_slow => Mark::Unresolved,
+            Some(_) | None => Mark::Right,
         }
     }
 
@@ -282,6 +312,16 @@ mod tests {
         assert!(amount(400_000_000, 380_000_000).is_right() && !amount(400_000_000, 379_000_000).is_right());
         assert!(amount(30_000_000, 28_000_000).is_right() && !amount(30_000_000, 27_900_000).is_right());
         assert_eq!(amount(30_000_000, 0).unexplained_permille(), 300);
+    }
+
+    #[test]
+    fn a_wrong_word_for_the_app_spoils_a_run_and_a_missing_one_does_not_pass_it() {
+        let mark = |name: &str, score: Score| score.conclude_service(find(name).unwrap());
+        let good = Score { right_slow: 9, served: 8, ..Score::default() };
+        assert_eq!(mark("server-saturated", good.clone()), Mark::Right);
+        assert_eq!(mark("server-saturated", Score { misjudged: 1, ..good.clone() }), Mark::Wrong);
+        assert_eq!(mark("server-saturated", Score { served: 4, ..good.clone() }), Mark::Unresolved);
+        assert_eq!(mark("workers-saturated", Score { served: 0, ..good }), Mark::Right);
     }
 
     #[test]

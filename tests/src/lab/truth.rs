@@ -100,7 +100,9 @@ impl Counter {
     #[must_use]
     pub const fn at_least(self, fault_ms: u64) -> u64 {
         match self {
-            Self::FaultLog | Self::CpuTime | Self::RunDelay | Self::Throttled | Self::OverdueReplies => fault_ms * 500_000,
+            Self::FaultLog | Self::CpuTime | Self::RunDelay | Self::Throttled | Self::OverdueReplies => {
+                fault_ms * 500_000
+            }
             Self::Checks
             | Self::ReceiveBufferErrors
             | Self::NotForwarded

@@ -20,6 +20,7 @@ pub(super) const INDENT: usize = 13;
 pub(super) fn block(judged: &Judged, names: &Names, width: usize) -> Vec<Line> {
     let mut lines = vec![headline(judged, names), place(judged, names)];
     lines.extend(part_lines(judged));
+    lines.extend(judged.service.map(|service| labelled("service", &service.of_check(), Look::Plain)));
     lines.extend(path::bar(&judged.journey, width));
     lines
 }

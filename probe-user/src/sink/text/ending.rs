@@ -21,6 +21,8 @@ pub(super) fn episode(episode: &Episode, names: &Names) -> Vec<Line> {
     let offender = main.and_then(|cause| cause.offender.as_ref());
     let meaning = main.and_then(|cause| cause.meaning);
     lines.push(labelled("verdict", &verdict_sentence(&episode.verdict, offender, meaning), Look::Bold));
+    let service = episode.service.map(|service| service.of_episode(episode.slow + episode.lost));
+    lines.extend(service.map(|said| labelled("service", &said, Look::Bold)));
     lines.extend(episode.causes.iter().take(CAUSES).filter(|cause| worth_a_line(cause)).map(cause_line));
     lines.extend(unexplained_line(episode));
     lines.push(labelled("next", &next_step(episode), Look::Plain));

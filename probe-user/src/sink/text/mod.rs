@@ -248,6 +248,13 @@ mod tests {
     }
 
     #[test]
+    fn what_is_proven_of_the_app_is_told_and_nothing_else() {
+        let said = shown(PIPE, [sample::held()]);
+        assert!(said.contains("service  the app is broken: it held the check 860 ms, usually 998 µs"), "{said}");
+        assert!(!shown(PIPE, [sample::slow()]).contains("service"));
+    }
+
+    #[test]
     fn an_open_check_speaks_each_time_its_age_doubles() {
         let checks = (1..=8).map(|second| sample::open(second * 1_000_000_000));
         assert_eq!(shown(PIPE, checks).matches("OPEN").count(), 4);
