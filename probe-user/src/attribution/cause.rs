@@ -112,7 +112,8 @@ pub const CAUSES: [CauseRow; 25] = [
         "the serving thread runs user code or a system call it asked for",
         "its time on CPU minus interrupts",
         "interrupt work inside the thread's slice, which is host.cpu_gap",
-        "profile the thread over the slow checks, and take the work off the thread that answers",
+        "profile the thread over the slow checks, and take the work off the thread that answers; of an event loop that \
+         receives and does not send, bound what it receives at a time",
     ),
     row(
         Cause::AppRunqueue,

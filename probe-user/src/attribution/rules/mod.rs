@@ -5,6 +5,7 @@ pub(super) mod drops;
 pub(super) mod handover;
 pub(super) mod outside;
 pub(super) mod receive;
+mod starvation;
 pub(super) mod thread;
 pub(super) mod transmit;
 pub(super) mod vm;

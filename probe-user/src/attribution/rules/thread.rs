@@ -4,6 +4,7 @@
 //! A wait is handed to the rules for waits, which come back here for the waker's own timeline.
 
 use super::receive::vector;
+use super::starvation::{self, starved};
 use super::{counted, wait};
 use crate::attribution::cause::Cause;
 use crate::attribution::evidence::{Evidence, described, text};
@@ -152,7 +153,8 @@ pub(in crate::attribution) fn charge(evidence: &Evidence, seat: &Seat, from: Mon
     if intervals.is_empty() {
         return if from < to { vec![seat.unknown(evidence, whole, NOTHING_KNOWN)] } else { Vec::new() };
     }
-    let work = Work::of(&intervals, to.since(from));
+    let mut work = Work::of(&intervals, to.since(from));
+    work.starved = starved(evidence, seat, work.on_cpu, from, to);
     if intervals.len() > MANY {
         return alike(evidence, seat, intervals, &work);
     }
@@ -223,6 +225,8 @@ fn state(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, work: &Work) 
 struct Work {
     on_cpu: DurNs,
     whole: DurNs,
+    /// It received all the while and sent nothing, as a fact.
+    starved: Option<String>,
 }
 
 impl Work {
@@ -231,7 +235,7 @@ impl Work {
             State::OnCpu(slice) => Some(interval.time().minus(slice.gaps())),
             _ => None,
         });
-        Self { on_cpu: on_cpu.fold(DurNs::ZERO, DurNs::plus), whole }
+        Self { on_cpu: on_cpu.fold(DurNs::ZERO, DurNs::plus), whole, starved: None }
     }
 }
 
@@ -266,7 +270,7 @@ fn on_cpu(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, slice: &Slic
 fn working(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, work: &Work) -> Charge {
     let name = evidence.name(seat.task, interval.to);
     let offender = Some(evidence.offender(seat.task, interval.to));
-    let Work { on_cpu, whole } = work;
+    let Work { on_cpu, whole, starved } = work;
     let (who, what) = match (seat.role, seat.waits.last()) {
         (Role::Reader, _) => ("reader", " while the check waited in the socket"),
         (Role::Server, _) => ("holder of the check", ""),
@@ -275,6 +279,9 @@ fn working(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, work: &Work
         (Role::Peer, _) => ("the other side", " wait"),
     };
     let fact = format!("{who} ({name}) was on CPU {on_cpu} of the {whole}{what}");
+    if let Some(calls) = starved {
+        return seat.leaf(Cause::AppOnCpu, offender, format!("{fact}: {calls}")).meaning(starvation::MEANING);
+    }
     let terminal = (seat.role == Role::Peer).then(|| seat.terminal(offender.clone(), fact.clone())).flatten();
     terminal.unwrap_or_else(|| seat.leaf(Cause::AppOnCpu, offender, fact))
 }
