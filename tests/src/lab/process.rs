@@ -131,6 +131,15 @@ impl Process {
         serde_json::from_str(&line).with_context(|| format!("{} said {line}", self.name))
     }
 
+    /// What it has announced and nobody has heard yet.
+    ///
+    /// # Errors
+    /// It said something else.
+    pub fn announced(&self) -> Result<Vec<Announcement>> {
+        let parse = |line: String| serde_json::from_str(&line).with_context(|| format!("{} said {line}", self.name));
+        self.lines.try_iter().map(parse).collect()
+    }
+
     /// The next line of its standard output.
     ///
     /// # Errors

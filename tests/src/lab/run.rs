@@ -6,7 +6,7 @@ use super::cgroup::CpuGroup;
 use super::clock::{mono_ns, wall_offset_ns};
 use super::message::{Announcement, Check, Order};
 use super::process::{Launcher, Process};
-use super::truth::{Counter, Proof};
+use super::truth::Proof;
 use super::whylag::{Attach, Said, Whylag};
 use super::workload::DISK_THROTTLE;
 use super::world::World;
@@ -223,15 +223,14 @@ impl Rig {
         Ok(())
     }
 
-    /// The server tells of overdue replies as it sends them, at the end of the rush.
+    /// The server tells of overdue replies when it has sent them. When a check that came later is
+    /// answered, all has been told.
     fn rush(&mut self, ms: u64) -> Result<()> {
         let troublemaker = self.troublemaker.as_mut().context("the case has a troublemaker")?;
         troublemaker.order(Order::Fault { ms })?;
         self.window = await_fault(troublemaker)?;
-        if self.case.proof == Counter::OverdueReplies {
-            let overdue = await_fault(&self.server)?;
-            self.overdue_ns = overdue.ended_ns.saturating_sub(overdue.began_ns);
-        }
+        self.collect_for(RECOVERY)?;
+        self.overdue_ns = fault_time(&self.server.announced()?);
         Ok(())
     }
 
@@ -321,6 +320,19 @@ impl Rig {
         }
         Ok(said)
     }
+}
+
+/// How long faults lasted by what was announced of them, all together, ns.
+fn fault_time(said: &[Announcement]) -> u64 {
+    let mut time = 0_u64;
+    for announcement in said {
+        match announcement {
+            Announcement::FaultBegan { at_ns } => time = time.wrapping_sub(*at_ns),
+            Announcement::FaultEnded { at_ns } => time = time.wrapping_add(*at_ns),
+            _ => {}
+        }
+    }
+    time
 }
 
 fn await_fault(culprit: &Process) -> Result<Window> {
