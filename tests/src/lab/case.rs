@@ -520,7 +520,7 @@ pub const CASES: &[Case] = &[
         server: event_loop(EventLoop::Fair),
         fault: Fault::Rush { datagrams_per_ms: 16 },
         fault_ms: 600,
-        expect: Expect { slow: &[], lost: &["app.socket_queue"], offender: None, at_least: 3 },
+        expect: Expect { slow: &[], lost: &["app.socket_queue"], offender: None, beside: &[], at_least: 3 },
         twin_of: Some("loop-starves-replies"),
         proof: Counter::ReceiveBufferErrors,
         ..QUIET
@@ -531,7 +531,7 @@ pub const CASES: &[Case] = &[
         server: event_loop(EventLoop::Budgeted),
         fault: Fault::Rush { datagrams_per_ms: 16 },
         fault_ms: 600,
-        expect: Expect { slow: &[], lost: &["app.socket_queue"], offender: None, at_least: 3 },
+        expect: Expect { slow: &[], lost: &["app.socket_queue"], offender: None, beside: &[], at_least: 3 },
         twin_of: Some("loop-starves-replies"),
         proof: Counter::ReceiveBufferErrors,
         ..QUIET
