@@ -85,7 +85,7 @@ const CASES: &[Case] = &[
     unresolved("the same, while the group was throttled", told_throttled),
     unresolved("a slice that the kernel says began later than recorded", told_shorter),
     case("the hypervisor took the CPU", stolen, &[Cause::HostCpuGap], "hypervisor CPU 0", 70),
-    case("another thread has the CPU of one that left unseen", replaced, &[Cause::AppOnCpu], "server", 90),
+    unresolved("another thread has the CPU of one that left unseen", replaced),
     case("the lock holder is not known while the wait lasts", open_futex, &[Cause::AppFutex], "", 850),
     case("a futex wait ends by its own timeout", futex_timeout, &[Cause::AppSelfWait], "server", 850),
     case("a futex wait times out on a busy CPU", futex_timeout_on_busy_cpu, &[Cause::AppSelfWait], "server", 850),
@@ -462,7 +462,7 @@ fn stolen() -> Story {
     story
 }
 
-/// Whoever has the CPU at 96 ms, the server had left it before: the rest of its time is unknown.
+/// Whoever has the CPU at 96 ms, the server had left it before, and what it was charged is unknown.
 fn replaced() -> Story {
     let mut story = Story::served(100 * MS);
     story.packet_wakes_on(95 * MS, SERVER, WORKER).packet_wakes_on(96 * MS, HOG, WORKER);

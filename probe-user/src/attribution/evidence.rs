@@ -230,7 +230,7 @@ impl Evidence {
         let current = Current { task: now, seen: event.at, announced: left.is_some() };
         let before = std::mem::replace(&mut self.current[cpu], current);
         if before.task != now && left != Some(before.task) {
-            self.contradict(before.task, Mark::Gone { at: event.at, seen: before.seen }, |life| life.is_on(event.cpu));
+            self.contradict(before.task, Mark::Gone(event.at), |life| life.is_on(event.cpu));
         }
         let switches = matches!(event.body, Body::SwitchIn(_) | Body::SwitchOut(_));
         if !switches && (before.task != now || before.announced) {

@@ -14,6 +14,8 @@ mod ledger;
 mod piece;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod single_loss;
 mod rules;
 mod service;
 #[cfg(test)]

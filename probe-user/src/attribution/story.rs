@@ -327,6 +327,44 @@ impl Story {
         self.push_in(us, waker, amid, Body::Waking(body))
     }
 
+    /// How many records have been told.
+    pub(crate) fn records(&self) -> usize {
+        self.events.iter().filter(|event| event.body.kind().is_some()).count()
+    }
+
+    /// Loses one record, and nobody counts it; a word for what it was.
+    pub(crate) fn loses(&mut self, record: usize) -> String {
+        let index = self.record(record);
+        let event = self.events.remove(index);
+        format!("{:?} of {:?} at {}", event.body.kind(), event.task, (event.at.0 - at(0).0) / 1_000)
+    }
+
+    /// A record is told by a clock that is off by some nanoseconds.
+    pub(crate) fn moves(&mut self, record: usize, by: i64) -> String {
+        let index = self.record(record);
+        let event = &mut self.events[index];
+        event.at = MonoNs(event.at.0.saturating_add_signed(by));
+        format!("{:?} of {:?} at {} by {by} ns", event.body.kind(), event.task, (event.at.0 - at(0).0) / 1_000)
+    }
+
+    fn record(&self, record: usize) -> usize {
+        let records = self.events.iter().enumerate().filter(|(_, event)| event.body.kind().is_some());
+        records.map(|(index, _)| index).nth(record).unwrap()
+    }
+
+    /// Nothing is known of what comes behind `us`.
+    pub(crate) fn until(&mut self, us: u64) -> &mut Self {
+        self.sends_once();
+        self.events.retain(|event| event.at <= at(us));
+        self
+    }
+
+    fn sends_once(&mut self) {
+        if !std::mem::replace(&mut self.answered, true) {
+            self.sends();
+        }
+    }
+
     /// Whoever answers the check sends on its socket.
     fn sends(&mut self) {
         let protocol = u32::from(self.journey.request.protocol);
@@ -517,9 +555,7 @@ impl Story {
 
     /// Hands the events over in the order of their time; of one instant, as they were told.
     pub(crate) fn tell(&mut self) -> &mut Self {
-        if !std::mem::replace(&mut self.answered, true) {
-            self.sends();
-        }
+        self.sends_once();
         self.events.sort_by_key(|event| event.at);
         for mut event in self.events.drain(..) {
             if let Body::Softirq(_) = &event.body {

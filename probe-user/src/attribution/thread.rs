@@ -181,11 +181,8 @@ pub(super) enum Mark {
     /// It was the current thread of a CPU, though no switch says that it had got one.
     Present(MonoNs),
     /// Another thread was the current one of the CPU that it had got, though no switch says that
-    /// it had left. It was last known to have it at `seen`.
-    Gone {
-        at: MonoNs,
-        seen: MonoNs,
-    },
+    /// it had left.
+    Gone(MonoNs),
     Born(MonoNs),
     Ended(MonoNs),
 }
@@ -197,7 +194,7 @@ impl Mark {
             Self::In(switch) | Self::Out(switch, _) => switch.at,
             Self::Waking(wake) => wake.at,
             Self::Read { first, .. } | Self::Call(Call { first, .. }) => *first,
-            Self::Seen { at, .. } | Self::Present(at) | Self::Gone { at, .. } | Self::Born(at) | Self::Ended(at) => *at,
+            Self::Seen { at, .. } | Self::Present(at) | Self::Gone(at) | Self::Born(at) | Self::Ended(at) => *at,
         }
     }
 
@@ -590,11 +587,17 @@ const PRESENT: &str = "the thread was seen on a CPU, and the record of how it go
 const GONE: &str = "another thread was seen on its CPU, and the record of how it left is missing";
 const RAN_UNSEEN: &str =
     "the kernel charged CPU time to the thread meanwhile, and the records of that slice are missing";
+const UNCHARGED: &str = "on a CPU, and how much of that the kernel charged to the thread is not known";
 const WAKE_UNSEEN: &str = "asleep, and then on a CPU: its wake-up was not seen";
 const NOT_RUN_YET: &str = "runnable and not seen on a CPU yet: its next switch tells what it waited for";
 const STILL_ON: &str = "it got a CPU, and whether it still had it shows at its next switch";
 const NOT_YET_KNOWN: &str = "before the first record of the thread";
 const ENDED: &str = "the thread had ended";
+
+/// Whether a state is unknown because a record of it is missing, and not for want of any.
+pub(super) fn is_in_doubt(reason: &str) -> bool {
+    ![NOT_YET_KNOWN, ENDED].contains(&reason)
+}
 
 /// The state after the last mark.
 #[derive(Debug, Clone, Copy)]
@@ -616,6 +619,7 @@ enum Now<'a> {
         asleep_in: &'a Frame,
     },
     Stopped {
+        out: &'a Switch,
         state: u32,
     },
     Runnable(Runnable<'a>),
@@ -658,13 +662,7 @@ impl<'a, 's> Walk<'a, 's> {
                 self.contradicted(*at, PRESENT);
                 self.doubted = doubted;
             }
-            Mark::Gone { at, seen } => {
-                if let Now::OnCpu { since, .. } = self.now {
-                    let sure = (*seen).clamp(since.at, *at);
-                    self.emit(sure, self.slice(since, sure, None));
-                }
-                self.contradicted(*at, GONE);
-            }
+            Mark::Gone(at) => self.contradicted(*at, GONE),
             Mark::Born(at) => {
                 self.emit_open(*at);
                 self.now = Now::Runnable(Runnable { ready: Ready::Born, from: *at, to: None, out: None });
@@ -697,13 +695,18 @@ impl<'a, 's> Walk<'a, 's> {
         self.cursor = self.cursor.min(since);
     }
 
+    /// The end of its last slice, while it is on no CPU.
+    const fn left(&self) -> Option<&'a Switch> {
+        match self.now {
+            Now::Runnable(Runnable { out, .. }) => out,
+            Now::Asleep { out, .. } | Now::Stopped { out, .. } => Some(out),
+            Now::Unknown(_) | Now::OnCpu { .. } | Now::SeenAsleep { .. } => None,
+        }
+    }
+
     /// The switch-out before, if the thread ran since then and that was not seen.
     fn ran_unseen(&self, back: &Switch) -> Option<MonoNs> {
-        let out = match self.now {
-            Now::Runnable(Runnable { out, .. }) => out?,
-            Now::Asleep { out, .. } => out,
-            _ => return None,
-        };
+        let out = self.left()?;
         (back.account.exec? > out.account.exec?).then_some(out.at)
     }
 
@@ -746,7 +749,7 @@ impl<'a, 's> Walk<'a, 's> {
         self.now = match Kind::of(leave) {
             Kind::Ready(ready) => Now::Runnable(Runnable { ready, from: switch.at, to: None, out: Some(switch) }),
             Kind::Asleep => Now::Asleep { out: switch, leave, waking },
-            Kind::Stopped => Now::Stopped { state: leave.state },
+            Kind::Stopped => Now::Stopped { out: switch, state: leave.state },
             Kind::Ended => Now::Unknown(ENDED),
         };
     }
@@ -761,11 +764,7 @@ impl<'a, 's> Walk<'a, 's> {
             return self.emit(out.at, State::Unknown(MISSING));
         }
         let arrival = Arrival::told_by(out, begun);
-        let before = match self.now {
-            Now::Runnable(Runnable { out, .. }) => out,
-            Now::Asleep { out, .. } => Some(out),
-            _ => None,
-        };
+        let before = self.left();
         let whole = before.is_none_or(|before| is_one_slice(before, out, begun));
         let state = match self.now {
             _ if !whole => State::Unknown(RAN_UNSEEN),
@@ -788,6 +787,9 @@ impl<'a, 's> Walk<'a, 's> {
     fn told_slice(&self, begun: MonoNs, before: Option<&Switch>, out: &Switch) -> State<'a> {
         let (from, to) = (begun.max(self.from), out.at.min(self.to));
         let (part, whole) = (to.since(from), out.at.since(begun));
+        if before.is_none() && out.account.exec.is_some() {
+            return State::Unknown(UNCHARGED);
+        }
         let charged = before.and_then(|before| Some(out.account.exec?.minus(before.account.exec?)));
         let uncharged = charged.map_or(DurNs::ZERO, |charged| whole.minus(charged));
         let unknown = if uncharged > tolerance(whole) { uncharged } else { DurNs::ZERO };
@@ -806,7 +808,7 @@ impl<'a, 's> Walk<'a, 's> {
             Now::Runnable(_) | Now::Unknown(ENDED) => return,
             Now::Asleep { out, leave, .. } => (State::Blocked(blocked(out, *leave, Some(wake))), Some(*out)),
             Now::SeenAsleep { at, asleep_in } => (State::Blocked(seen_blocked(*at, asleep_in, Some(wake))), None),
-            Now::Stopped { state } => (State::Stopped { state: *state }, None),
+            Now::Stopped { out, state } => (State::Stopped { state: *state }, Some(*out)),
             Now::Unknown(reason) => (State::Unknown(reason), None),
         };
         self.emit(wake.at, state);
@@ -837,7 +839,7 @@ impl<'a, 's> Walk<'a, 's> {
             }
             Now::Asleep { out, leave, waking: None } => State::Blocked(blocked(out, leave, None)),
             Now::SeenAsleep { at, asleep_in } => State::Blocked(seen_blocked(at, asleep_in, None)),
-            Now::Stopped { state } => State::Stopped { state },
+            Now::Stopped { state, .. } => State::Stopped { state },
             Now::Asleep { .. } | Now::Runnable(_) => State::Unknown(NOT_RUN_YET),
         };
         self.emit(until, state);

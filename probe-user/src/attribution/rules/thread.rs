@@ -11,7 +11,7 @@ use crate::attribution::evidence::{Evidence, described, text};
 use crate::attribution::ledger::Offender;
 use crate::attribution::piece::{Charge, Found, Piece};
 use crate::attribution::symbol::StackRef;
-use crate::attribution::thread::{Interval, Ready, Runnable, Slice, State, spread};
+use crate::attribution::thread::{Interval, Ready, Runnable, Slice, State, is_in_doubt, spread};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::TaskId;
 use crate::journey::Span;
@@ -131,6 +131,12 @@ impl Seat {
         Some(Charge::new(*last, offender, fact).after(before))
     }
 
+    /// Why nothing is charged where the thread's records contradict each other: not even the wait
+    /// for it, which one that is missing may have led further.
+    fn doubt(&self, evidence: &Evidence, at: MonoNs, reason: &str) -> String {
+        if self.role == Role::Peer { format!("{}: {reason}", evidence.name(self.task, at)) } else { reason.to_owned() }
+    }
+
     /// Not charged, unless a wait for this thread is proven: then the wait is.
     pub(super) fn unknown(&self, evidence: &Evidence, at: Interval<'_>, reason: impl Into<String>) -> Piece {
         let reason = reason.into();
@@ -217,6 +223,9 @@ fn state(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, work: &Work) 
         State::Runnable(runnable) => queued(evidence, seat, interval, &runnable),
         State::Blocked(blocked) => wait::blocked(evidence, seat, interval, &blocked),
         State::Stopped { state } => vec![stopped(evidence, seat, interval, &format!("kernel state {state:#x}"))],
+        State::Unknown(reason) if is_in_doubt(reason) => {
+            vec![Piece::unexplained(interval.from, interval.to, seat.span, seat.doubt(evidence, interval.to, reason))]
+        }
         State::Unknown(reason) => vec![seat.unknown(evidence, interval, reason)],
     }
 }
@@ -262,7 +271,7 @@ fn on_cpu(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, slice: &Slic
     pieces.push(gap(next(steal), device(format!("hypervisor CPU {cpu}")), fact, None));
     let (from, to) = next(unknown);
     let reason = format!("the kernel charged the thread {unknown} less than it seems to have held CPU {cpu}");
-    pieces.push(seat.unknown(evidence, Interval { from, to, ..interval }, reason));
+    pieces.push(Piece::unexplained(from, to, seat.span, seat.doubt(evidence, to, &reason)));
     pieces.retain(|piece| piece.from < piece.to);
     pieces
 }
