@@ -1,6 +1,7 @@
 //! What the lab prints about a run, for people and as JSON.
 
 use super::case::Case;
+use super::excerpt::excerpt;
 use super::message::Check;
 use super::run::{Observed, Run, SLOW_NS, Window};
 use super::score::{Mark, Score, score};
@@ -21,6 +22,9 @@ pub struct Report {
     pub truth: Option<Truth>,
     /// What whylag made of it.
     pub score: Option<Score>,
+    /// Of a run that is not right: what whylag said of itself and of the first suspect, and what
+    /// else the machine was busy with.
+    pub details: Vec<String>,
 }
 
 /// What happened, whatever whylag said.
@@ -88,12 +92,14 @@ impl Report {
     pub fn new(case: &'static Case, run: &Run) -> Result<Self> {
         match run {
             Run::Skipped(reason) => {
-                Ok(Self { case: case.name, mark: None, skipped: Some(reason.clone()), truth: None, score: None })
+                let skipped = Some(reason.clone());
+                Ok(Self { case: case.name, mark: None, skipped, truth: None, score: None, details: Vec::new() })
             }
             Run::Done(observed) => {
                 let (mark, score) = score(case, observed)?;
                 let truth = Some(Truth::new(case, observed));
-                Ok(Self { case: case.name, mark: Some(mark), skipped: None, truth, score: Some(score) })
+                let details = if mark == Mark::Right { Vec::new() } else { details(observed, &score) };
+                Ok(Self { case: case.name, mark: Some(mark), skipped: None, truth, score: Some(score), details })
             }
         }
     }
@@ -107,10 +113,15 @@ impl Report {
         let mut text = format!("{:22} {:11} {}", self.case, format!("{mark:?}").to_lowercase(), score.line());
         if mark != Mark::Right {
             text.extend(self.truth.iter().map(|truth| format!("\n    {}", truth.line())));
-            text.extend(score.remarks.iter().map(|remark| format!("\n    {remark}")));
+            text.extend(score.remarks.iter().chain(&self.details).map(|remark| format!("\n    {remark}")));
         }
         text
     }
+}
+
+fn details(observed: &Observed, score: &Score) -> Vec<String> {
+    let said = observed.said.iter().flat_map(|said| excerpt(said, score.suspect.as_deref()));
+    std::iter::once(observed.machine.clone()).chain(said).collect()
 }
 
 impl Score {

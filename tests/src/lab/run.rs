@@ -4,6 +4,7 @@ use super::case::{Case, Fault};
 use super::cast::{Disk, start_client, start_server, start_shipper, start_troublemaker};
 use super::cgroup::CpuGroup;
 use super::clock::{mono_ns, wall_offset_ns};
+use super::machine::Machine;
 use super::message::{Announcement, Check, Order};
 use super::process::{Launcher, Process};
 use super::truth::Proof;
@@ -52,6 +53,8 @@ pub struct Observed {
     pub wall_offset_ns: u64,
     /// What whylag said, if it took part.
     pub said: Option<Said>,
+    /// What else the machine was busy with.
+    pub machine: String,
 }
 
 /// How a run ended.
@@ -89,6 +92,7 @@ pub fn run(launcher: &Launcher, case: &'static Case, attach: Option<&Attach>) ->
         return Ok(Run::Skipped(format!("this host has no {DISK_THROTTLE}")));
     }
     let mut rig = Rig::set_up(launcher, case, attach)?;
+    let machine = Machine::now();
     let control_p95_ns = rig.control()?;
     if control_p95_ns > SLOW_NS / 2 {
         let found = Duration::from_nanos(control_p95_ns);
@@ -105,6 +109,7 @@ pub fn run(launcher: &Launcher, case: &'static Case, attach: Option<&Attach>) ->
         control_p95_ns,
         proof: Proof { moved, at_least: case.proof.at_least(case.fault_ms) },
         wall_offset_ns: wall_offset_ns(),
+        machine: Machine::since(machine),
     }))
 }
 

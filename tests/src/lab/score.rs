@@ -67,6 +67,8 @@ pub struct Score {
     pub lost_records: u64,
     /// The first things that went wrong.
     pub remarks: Vec<String>,
+    /// The check of the first wrong verdict, else of the first remark.
+    pub suspect: Option<String>,
 }
 
 /// How a check's time was split, beside how long it took.
@@ -183,7 +185,7 @@ impl Score {
                 self.mark_time(expect, check, journey, causes);
             }
             Some(cause) => {
-                self.wrong += 1;
+                self.accuse(journey);
                 self.remark(journey, &format!("blamed on {cause}"));
             }
         }
@@ -250,13 +252,22 @@ impl Score {
     /// A check that took no time must not be blamed on anything.
     fn mark_innocent(&mut self, check: &Check, journey: Option<&Journey>) {
         if let Some((journey, cause)) = journey.and_then(|journey| Some((journey, journey.blamed()?))) {
-            self.wrong += 1;
+            self.accuse(journey);
             let rtt = check.rtt_ns().unwrap_or(0) / 1_000;
             self.remark(journey, &format!("answered in {rtt} µs and blamed on {cause}"));
         }
     }
 
+    /// A verdict is confident and wrong.
+    fn accuse(&mut self, journey: &Journey) {
+        self.wrong += 1;
+        if self.wrong == 1 {
+            self.suspect = Some(journey.id.clone());
+        }
+    }
+
     fn remark(&mut self, journey: &Journey, what: &str) {
+        self.suspect.get_or_insert_with(|| journey.id.clone());
         if self.remarks.len() < REMARKS {
             let ledger = journey.ledger.iter().map(|entry| format!("{} {} µs", entry.cause, entry.ns / 1_000));
             let ledger = ledger.collect::<Vec<_>>().join(", ");
