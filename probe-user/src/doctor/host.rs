@@ -1,6 +1,8 @@
 //! Facts about kernel, privileges and settings.
 
 use super::Known;
+use crate::kernel::btf::KernelBtf;
+use crate::kernel::offsets;
 use crate::symbols::KernelSymbols;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::CapabilitySet;
@@ -51,6 +53,19 @@ pub enum CgroupLayout {
     Absent,
 }
 
+/// What the kernel's own account of CPU time tells beside the switches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct CpuAccounts {
+    /// What each thread was charged, so that a slice that was not seen shows.
+    pub charged: bool,
+    /// When each slice began, so that a switch that was not seen can be put right.
+    pub slices: bool,
+    /// What the hypervisor took is charged to nobody.
+    pub steal: bool,
+    /// What interrupts took is charged to nobody.
+    pub interrupts: bool,
+}
+
 /// Kernel, privileges and settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HostFacts {
@@ -84,6 +99,8 @@ pub struct HostFacts {
     pub pressure: Known<bool>,
     /// What the kernel reads time from.
     pub clock_source: Known<String>,
+    /// What it accounts of CPU time.
+    pub cpu_accounts: Known<CpuAccounts>,
 }
 
 const SETTINGS: [(&str, &str); 5] = [
@@ -125,6 +142,7 @@ impl HostFacts {
             tracefs: and_then(&mounts, |mounts| mount_point(mounts, "tracefs")),
             pressure: pressure(),
             clock_source: read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            cpu_accounts: cpu_accounts(),
         }
     }
 
@@ -179,6 +197,22 @@ fn type_information() -> Known<TypeInformation> {
         Ok(metadata) => Known::Known(TypeInformation { size_bytes: metadata.len(), path }),
         Err(error) => Known::Unknown(format!("{}: {}", path.display(), plain(&error))),
     }
+}
+
+/// The kernel has the fields only if it is built to account for what they hold.
+fn cpu_accounts() -> Known<CpuAccounts> {
+    let btf = match KernelBtf::of_running_kernel() {
+        Ok(btf) => btf,
+        Err(error) => return Known::Unknown(error.to_string()),
+    };
+    let missing = offsets::resolve(&btf).missing;
+    let has = |fields: &[&str]| fields.iter().all(|field| !missing.contains(field));
+    Known::Known(CpuAccounts {
+        charged: has(&["task_se_sum_exec_runtime"]),
+        slices: has(&["task_sched_info_last_arrival", "rq_clock"]),
+        steal: has(&["rq_prev_steal_time_rq"]),
+        interrupts: has(&["rq_prev_irq_time"]),
+    })
 }
 
 /// The mode in brackets of `none [integrity] confidentiality`.

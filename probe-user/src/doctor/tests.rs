@@ -1,4 +1,4 @@
-use super::host::{CgroupLayout, HostFacts, Privilege, Setting, TypeInformation};
+use super::host::{CgroupLayout, CpuAccounts, HostFacts, Privilege, Setting, TypeInformation};
 use super::{HookRow, Known, Refused, Report, Severity};
 use crate::attribution::CAUSES;
 use crate::event::InterfaceId;
@@ -24,6 +24,7 @@ fn host() -> HostFacts {
         tracefs: Known::Unknown("tracefs is not mounted".to_owned()),
         pressure: Known::Known(true),
         clock_source: Known::Known("tsc".to_owned()),
+        cpu_accounts: Known::Known(CpuAccounts { charged: true, slices: true, steal: true, interrupts: false }),
     }
 }
 

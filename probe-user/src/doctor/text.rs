@@ -1,6 +1,6 @@
 //! A report as text: aligned, wrapped, and safe for a terminal.
 
-use super::{HookRow, InterfaceRow, Known, Problem, Report, Severity};
+use super::{CpuAccounts, HookRow, InterfaceRow, Known, Problem, Report, Severity};
 use crate::target::{LinkState, VmThreadRole};
 use std::fmt::Write as _;
 
@@ -138,6 +138,21 @@ fn host(page: &mut Page, report: &Report) {
     page.fact("tracefs", &show(&host.tracefs, |path| path.display().to_string()));
     page.fact("pressure (PSI)", &show(&host.pressure, |on| if *on { "on" } else { "off" }.to_owned()));
     page.fact("clock", &show(&host.clock_source, Clone::clone));
+    page.fact("CPU time", &show(&host.cpu_accounts, |accounts| cpu_accounts(*accounts)));
+}
+
+/// What threads are charged besides their own work decides what `host.cpu_gap` can be proven by.
+fn cpu_accounts(accounts: CpuAccounts) -> String {
+    let CpuAccounts { charged, slices, steal, interrupts } = accounts;
+    let witness = match (charged, slices) {
+        (true, true) => "switches that are missing show, and are put right",
+        (true, false) => "switches that are missing show",
+        (false, _) => "switches that are missing may not show",
+    };
+    let whose = |what: &str, apart: bool| {
+        format!("{what} {}", if apart { "apart" } else { "charged to the thread that has the CPU" })
+    };
+    format!("{witness}; {}; {}", whose("the hypervisor's share", steal), whose("hard interrupts", interrupts))
 }
 
 fn privileges(all: &[super::Privilege], held: bool) -> String {
