@@ -34,6 +34,8 @@ pub struct Case {
     pub proof: Counter,
     /// What is right to say of the app; without it, anything but that it is saturated.
     pub service: Option<Service>,
+    /// The replies wait because a thread receives and does not send, and the evidence must say so.
+    pub starves: bool,
     /// Why whylag does not get it right yet.
     pub gap: Option<&'static str>,
 }
@@ -174,6 +176,7 @@ const QUIET: Case = Case {
     twin_of: None,
     proof: Counter::Checks,
     service: None,
+    starves: false,
     gap: None,
 };
 
@@ -512,6 +515,7 @@ pub const CASES: &[Case] = &[
         expect: Expect { lost: &["app.socket_queue"], ..slow(&["app.on_cpu"], "media-loop") },
         proof: Counter::OverdueReplies,
         service: Some(Service::Broken),
+        starves: true,
         ..QUIET
     },
     Case {

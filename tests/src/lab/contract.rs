@@ -66,6 +66,8 @@ pub struct Entry {
     pub offender: Option<Offender>,
     /// The waits that lead there.
     pub path: Vec<String>,
+    /// What proves it.
+    pub evidence: Vec<String>,
 }
 
 /// Who is behind a cause.

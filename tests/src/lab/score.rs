@@ -15,6 +15,8 @@ const SURELY_SLOW_NS: u64 = 2 * SLOW_NS;
 const SURELY_FAST_NS: u64 = SLOW_NS / 2;
 /// Two clocks may disagree about the start of a check by so much.
 const CLOCK_SLACK_NS: u64 = 500_000;
+/// What whylag says of a thread that starves the replies it owes.
+const STARVED: &str = "though replies were due";
 /// Examples of what went wrong that a report shows.
 const REMARKS: usize = 3;
 
@@ -53,6 +55,8 @@ pub struct Score {
     pub served: usize,
     /// Something wrong about the service.
     pub misjudged: usize,
+    /// Slow checks whose evidence says that a thread received and did not send.
+    pub starved: usize,
     /// Right cause, but the time is off by more than 2 ms and 5 %.
     pub mistimed: usize,
     /// Time in entries of a right cause, all guilty checks that were answered.
@@ -113,6 +117,7 @@ pub fn score(case: &Case, observed: &Observed) -> Result<(Mark, Score)> {
     score.inexact = said.journeys.iter().filter(|journey| !journey.is_exact()).count();
     for check in &observed.checks {
         let journey = journeys.get(&check.nonce).copied();
+        score.starved += usize::from(check.rtt_ns().is_some() && journey.is_some_and(says_starved));
         if is_guilty(case, check, observed.window) {
             score.mark_guilty(&case.expect, check, journey);
             score.mark_service(case.service, journey);
@@ -121,7 +126,7 @@ pub fn score(case: &Case, observed: &Observed) -> Result<(Mark, Score)> {
         }
     }
     let mark = score.conclude(&case.expect, observed.proof.holds());
-    Ok((if mark == Mark::Right { score.conclude_service(case) } else { mark }, score))
+    Ok((if mark == Mark::Right { score.conclude_words(case) } else { mark }, score))
 }
 
 /// Finds each check's journey: the one that began after it was sent and before the next was.
@@ -168,6 +173,11 @@ impl Expect {
     }
 }
 
+fn says_starved(journey: &Journey) -> bool {
+    let evidence = journey.ledger.iter().flat_map(|entry| &entry.evidence);
+    evidence.into_iter().any(|fact| fact.contains(STARVED))
+}
+
 impl Score {
     fn mark_guilty(&mut self, expect: &Expect, check: &Check, journey: Option<&Journey>) {
         self.guilty += 1;
@@ -206,10 +216,11 @@ impl Score {
         }
     }
 
-    /// The mark of a run that is right otherwise. Of some guilty checks the service is not proven.
-    fn conclude_service(&self, case: &Case) -> Mark {
+    /// The mark of a run that is right otherwise, by what is said of the app. Of some checks it is not proven.
+    fn conclude_words(&self, case: &Case) -> Mark {
         match case.service {
-            _ if self.misjudged > 0 => Mark::Wrong,
+            _ if self.misjudged > 0 || (!case.starves && self.starved > 0) => Mark::Wrong,
+            _ if case.starves && self.starved * 2 < self.right_slow => Mark::Unresolved,
             Some(Service::Saturated | Service::Broken) if self.served * 2 < self.right_slow => Mark::Unresolved,
             Some(_) | None => Mark::Right,
         }
@@ -327,12 +338,14 @@ mod tests {
 
     #[test]
     fn a_wrong_word_for_the_app_spoils_a_run_and_a_missing_one_does_not_pass_it() {
-        let mark = |name: &str, score: Score| score.conclude_service(find(name).unwrap());
+        let mark = |name: &str, score: Score| score.conclude_words(find(name).unwrap());
         let good = Score { right_slow: 9, served: 8, ..Score::default() };
         assert_eq!(mark("server-saturated", good.clone()), Mark::Right);
         assert_eq!(mark("server-saturated", Score { misjudged: 1, ..good.clone() }), Mark::Wrong);
         assert_eq!(mark("server-saturated", Score { served: 4, ..good.clone() }), Mark::Unresolved);
-        assert_eq!(mark("workers-saturated", Score { served: 0, ..good }), Mark::Right);
+        assert_eq!(mark("workers-saturated", Score { served: 0, ..good.clone() }), Mark::Right);
+        assert_eq!(mark("workers-saturated", Score { starved: 1, ..good.clone() }), Mark::Wrong);
+        assert_eq!(mark("loop-starves-replies", good), Mark::Unresolved);
     }
 
     #[test]

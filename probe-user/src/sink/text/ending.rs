@@ -62,7 +62,7 @@ fn cause_line(cause: &EpisodeCause) -> Line {
     let line = Line::hanging(INDENT)
         .plain(format!("{:>11}  ", cause.time.to_string()))
         .dim(format!("over {:<12}", count(cause.checks, "check") + &lost))
-        .plain(format!("{:>5}", percent(cause.share)))
+        .plain(format!("{:>6}", percent(cause.share)))
         .add(Look::Bold, format!("  {}", cause.cause.name()));
     with_offender(line, cause.offender.as_ref())
 }
