@@ -5,12 +5,13 @@
 
 use core::{arch::asm, ptr};
 
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_ringbuf_query};
+use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_ringbuf_query};
 use probe_wire::{EventHeader, EventKind, Interrupt, LossRow};
 use zerocopy::FromBytes;
 
 use crate::atomic;
 use crate::maps::{CpuState, LOSS, RINGS, Ring, SILENT, cpu_state};
+use crate::read::{self, offsets};
 
 /// `bpf_ringbuf_query`: bytes not yet consumed, and bytes of the ring.
 const AVAILABLE: u64 = 0;
@@ -122,16 +123,18 @@ fn count(kind: EventKind, counter: impl FnOnce(&LossRow) -> &u64) {
 #[inline(always)]
 fn header<B>(state: &CpuState, time_ns: u64, seq: u64, kind: EventKind) -> EventHeader {
     const { assert!(size_of::<Record<B>>() == size_of::<EventHeader>() + size_of::<B>()) };
-    // SAFETY: neither helper takes an argument.
-    let (pid_tgid, cpu) = unsafe { (bpf_get_current_pid_tgid(), bpf_get_smp_processor_id()) };
+    // SAFETY: the helper takes no argument.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    let task = read::current_task();
     EventHeader {
         time_ns,
         seq,
         kind: kind as u16,
         body_len: size_of::<B>() as u16,
         cpu,
-        tgid: (pid_tgid >> 32) as u32,
-        tid: pid_tgid as u32,
+        // Before 6.10 classifiers may not call the helper that gives both.
+        tgid: read::typed(task, offsets().task_tgid, 0),
+        tid: read::typed(task, offsets().task_pid, 0),
         softirq: state.softirq.get(),
         interrupt: Interrupt::Unknown as u32,
     }

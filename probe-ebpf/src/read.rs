@@ -132,3 +132,25 @@ pub(crate) fn past<const LEN: usize>(mut at: usize) -> usize {
     }
     at
 }
+
+/// `len`, but at least 1 and at most `MOST`.
+///
+/// Both bounds are on one register, and neither is a comparison for equality: the verifier of
+/// kernels before 6.8 learns a range from nothing else, and the compiler would write it otherwise.
+#[inline(always)]
+pub(crate) fn within<const MOST: u32>(len: u32) -> u32 {
+    let mut len = u64::from(len);
+    // SAFETY: the instructions only change the register.
+    unsafe {
+        asm!(
+            "if {len} > 0 goto +1",
+            "{len} = 1",
+            "if {len} < {most} goto +1",
+            "{len} = {most}",
+            len = inout(reg) len,
+            most = const MOST,
+            options(pure, nomem, nostack)
+        );
+    }
+    len as u32
+}

@@ -160,26 +160,26 @@ fn examine(ctx: &TcContext, direction: Direction, start: Start) {
 /// Copies the first bytes of a frame, wherever they are; how many.
 #[inline(always)]
 fn load_frame(ctx: &TcContext, to: &mut [u8; SNAP]) -> u32 {
-    let len = if ctx.len() < SNAP as u32 { ctx.len() } else { SNAP as u32 };
-    if load(ctx, to.as_mut_ptr(), len) { len } else { 0 }
+    load::<{ SNAP as u32 }>(ctx, to.as_mut_ptr())
 }
 
 /// As [`load_frame`], of a device without Ethernet headers: one is put before them.
 #[inline(always)]
 fn load_datagram(ctx: &TcContext, to: &mut [u8; SNAP]) -> u32 {
-    let len = if ctx.len() < DATAGRAM { ctx.len() } else { DATAGRAM };
     let behind = read::link_header(fields(ctx).protocol as u16, to);
-    if load(ctx, behind, len) { ETHERNET + len } else { 0 }
+    match load::<DATAGRAM>(ctx, behind) {
+        0 => 0,
+        len => ETHERNET + len,
+    }
 }
 
-/// Copies `len` bytes to where there is room for them.
+/// Copies at most `MOST` bytes to where there is room for them; how many, 0 if none.
 #[inline(always)]
-fn load(ctx: &TcContext, to: *mut u8, len: u32) -> bool {
-    if len == 0 {
-        return false;
-    }
-    // SAFETY: the caller has bounded `len` by the room; the verifier checks it.
-    unsafe { bpf_skb_load_bytes(ctx.skb.skb.cast(), 0, to.cast(), len) == 0 }
+fn load<const MOST: u32>(ctx: &TcContext, to: *mut u8) -> u32 {
+    let len = read::within::<MOST>(ctx.len());
+    // SAFETY: the caller has room for `MOST` bytes. The helper refuses a packet that is shorter.
+    let error = unsafe { bpf_skb_load_bytes(ctx.skb.skb.cast(), 0, to.cast(), len) };
+    if error == 0 { len } else { 0 }
 }
 
 #[inline(always)]
