@@ -10,6 +10,7 @@ mod links;
 mod packages;
 mod setup;
 mod test;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -48,6 +49,11 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, default_value = "list")]
         arguments: Vec<String>,
     },
+    /// Set up, build, and run lab cases on other kernels in virtual machines
+    Vm {
+        #[command(subcommand)]
+        verb: vm::Verb,
+    },
     /// Set up, install what the tests need, run them, then the gate
     Test,
 }
@@ -60,6 +66,7 @@ fn main() -> ExitCode {
         Task::Docs => docs::run(),
         Task::Demo => demo::run(),
         Task::Lab { arguments } => lab::run(&arguments),
+        Task::Vm { verb } => vm::run(&verb),
         Task::Test => test::run(),
     };
     match outcome {

@@ -5,13 +5,13 @@
 //! Each step ends in a rename, so a killed run is resumed where it stopped; a lock keeps
 //! two runs apart. It never installs a package and never writes outside the cache.
 
-mod apt;
-mod bundle;
+pub(crate) mod apt;
+pub(crate) mod bundle;
 mod compiler;
 mod error;
 mod linker;
-mod lock;
-mod progress;
+pub(crate) mod lock;
+pub(crate) mod progress;
 
 use std::{fs, path::Path, time::Instant};
 

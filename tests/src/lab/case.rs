@@ -7,6 +7,9 @@ use super::truth::Counter;
 use super::workload::{EventLoop, ServeFault, VmFault};
 use super::world::{PNIC, Shape};
 
+/// A check that takes longer than this is slow, ms.
+pub const SLOW_MS: u64 = 20;
+
 /// One case.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
@@ -38,6 +41,8 @@ pub struct Case {
     pub starves: bool,
     /// Why whylag does not get it right yet.
     pub gap: Option<&'static str>,
+    /// How many times slower the machine is than those for which the table was written.
+    pub slowdown: u64,
 }
 
 /// How the app dealt with the checks.
@@ -178,6 +183,7 @@ const QUIET: Case = Case {
     service: None,
     starves: false,
     gap: None,
+    slowdown: 1,
 };
 
 const ECHO: Process = Process {
@@ -549,6 +555,38 @@ pub fn find(name: &str) -> Option<&'static Case> {
 }
 
 impl Case {
+    /// The same case on a machine that is `factor` times slower: all its times are that much
+    /// longer, and so is all that counts as slow, lost, or off.
+    #[must_use]
+    pub fn slowed(&self, factor: u64) -> Self {
+        let server = match self.server {
+            Server::Process(process) => Server::Process(Process { work_us: process.work_us * factor, ..process }),
+            Server::Vm(fault) => Server::Vm(fault),
+        };
+        // A queue of the same length takes that much longer.
+        let fault = match self.fault {
+            Fault::Flood { sockets, shaper_mbit, queue_packets } => {
+                let shaper_mbit = shaper_mbit / u32::try_from(factor).unwrap_or(u32::MAX);
+                Fault::Flood { sockets, shaper_mbit: shaper_mbit.max(1), queue_packets }
+            }
+            other => other,
+        };
+        Self {
+            server,
+            fault,
+            interval_ms: self.interval_ms * factor,
+            fault_ms: self.fault_ms * factor,
+            slowdown: self.slowdown * factor,
+            ..*self
+        }
+    }
+
+    /// A check that takes longer than this is slow, ns.
+    #[must_use]
+    pub fn slow_ns(&self) -> u64 {
+        SLOW_MS * self.slowdown * 1_000_000
+    }
+
     /// Whether its checks go over TCP.
     #[must_use]
     pub fn tcp(&self) -> bool {
@@ -558,7 +596,17 @@ impl Case {
 
 #[cfg(test)]
 mod tests {
-    use super::{CASES, find};
+    use super::{CASES, Fault, find};
+
+    #[test]
+    fn a_slower_machine_takes_longer_over_everything() {
+        let case = find("shaper").unwrap();
+        let slow = case.slowed(2);
+        assert_eq!((slow.interval_ms, slow.fault_ms), (2 * case.interval_ms, 2 * case.fault_ms));
+        assert_eq!(slow.slow_ns(), 2 * case.slow_ns());
+        assert!(matches!(slow.fault, Fault::Flood { shaper_mbit: 5, queue_packets: 400, .. }));
+        assert_eq!(case.slowed(1).slow_ns(), case.slow_ns());
+    }
 
     #[test]
     fn names_are_unique_and_twins_exist() {

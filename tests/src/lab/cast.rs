@@ -28,6 +28,9 @@ pub(super) fn start_shipper(launcher: &Launcher, case: &Case) -> Result<(Option<
     Ok((Some(writer), Some(shipper)))
 }
 
+/// After so long without an answer the client takes a check for lost; times the case's slowdown.
+const CLIENT_TIMEOUT_MS: u64 = 2_000;
+
 /// A disk for the server, and the process that takes it away again.
 #[derive(Debug)]
 pub(super) struct Disk {
@@ -103,6 +106,7 @@ impl ServerOptions {
 
 pub(super) fn start_client(launcher: &Launcher, case: &Case, world: &World) -> Result<Process> {
     let mut args = vec![format!("--to={}", world.server()), format!("--interval-us={}", case.interval_ms * 1_000)];
+    args.push(format!("--timeout-ms={}", CLIENT_TIMEOUT_MS * case.slowdown));
     args.extend(case.tcp().then(|| "--tcp".to_owned()));
     // Ahead of everyone, and away from the CPU that some cases fill: its clock is the truth.
     let leash = Leash { realtime: true, nice: Some(-15), cpu: Some(0), ..world.client.leash() };

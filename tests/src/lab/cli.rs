@@ -3,6 +3,7 @@
 use super::case::{CASES, Case, find};
 use super::demo::{self, DemoArgs};
 use super::figures::{Figures, Shown};
+use super::guest;
 use super::leash::{self, LeashArgs};
 use super::process::Launcher;
 use super::report::{Report, Tally, Truth};
@@ -46,6 +47,9 @@ enum Command {
     /// Runs a command on the leash of the lab.
     #[command(hide = true)]
     Leash(LeashArgs),
+    /// Is the first process of a virtual machine.
+    #[command(hide = true)]
+    Guest,
     /// Plays a role in a case.
     #[command(hide = true)]
     Role {
@@ -80,6 +84,9 @@ struct ScoreArgs {
     /// whylag's binary [default: WHYLAG_BIN, else the one beside the lab's].
     #[arg(long, value_name = "FILE")]
     whylag: Option<PathBuf>,
+    /// Take all times of a case so many times: for a machine that is so much slower.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=20))]
+    slowdown: u64,
 }
 
 /// Runs the command line.
@@ -98,6 +105,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             return demo::demo(&how, &launcher, &attach);
         }
         Command::Leash(args) => leash::exec(args)?,
+        Command::Guest => return guest::guest(),
         Command::Role { role } => role.play()?,
     }
     Ok(ExitCode::SUCCESS)
@@ -132,7 +140,9 @@ fn mark_all(
     let attach = Attach::find(how.whylag, &launcher.lab, record)?;
     let _turn = Turn::take()?;
     let (mut tally, mut figures) = (Tally::NONE, Figures::default());
-    for case in cases.iter().flat_map(|case| std::iter::repeat_n(*case, how.runs)) {
+    let cases = cases.iter().map(|case| case.slowed(how.slowdown));
+    for case in cases.flat_map(|case| std::iter::repeat_n(case, how.runs)) {
+        let case = &case;
         let run = run_case(&launcher, case, Some(&attach)).with_context(|| format!("case {}", case.name))?;
         if let (Some(file), Run::Done(observed)) = (&keep, &run) {
             let lines = observed.said.iter().flat_map(|said| &said.lines).map(|line| format!("{line}\n"));

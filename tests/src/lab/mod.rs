@@ -16,6 +16,7 @@ pub mod contract;
 pub mod demo;
 pub mod excerpt;
 pub mod figures;
+pub mod guest;
 pub mod leash;
 pub mod machine;
 pub mod message;

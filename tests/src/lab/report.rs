@@ -3,7 +3,7 @@
 use super::case::Case;
 use super::excerpt::excerpt;
 use super::message::Check;
-use super::run::{Observed, Run, SLOW_NS, Window};
+use super::run::{Observed, Run, Window};
 use super::score::{Mark, Score, score};
 use super::truth::Proof;
 use anyhow::Result;
@@ -55,7 +55,7 @@ impl Truth {
         let rtts: Vec<u64> = observed.checks.iter().filter_map(Check::rtt_ns).collect();
         Self {
             checks: observed.checks.len(),
-            slow: rtts.iter().filter(|rtt| **rtt > SLOW_NS).count(),
+            slow: rtts.iter().filter(|rtt| **rtt > case.slow_ns()).count(),
             lost: observed.checks.len() - rtts.len(),
             worst_ns: rtts.into_iter().max().unwrap_or(0),
             control_p95_ns: observed.control_p95_ns,
@@ -89,7 +89,7 @@ impl Report {
     ///
     /// # Errors
     /// whylag took no part in it.
-    pub fn new(case: &'static Case, run: &Run) -> Result<Self> {
+    pub fn new(case: &Case, run: &Run) -> Result<Self> {
         match run {
             Run::Skipped(reason) => {
                 let skipped = Some(reason.clone());

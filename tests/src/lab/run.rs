@@ -18,16 +18,14 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// A check that takes longer than this is slow, ns.
-pub const SLOW_NS: u64 = 20_000_000;
 /// Checks of a control period.
 const CONTROL_CHECKS: usize = 40;
 /// Control periods until a run is skipped because the machine is not quiet.
 const CONTROL_PERIODS: usize = 3;
-/// For so long checks go on after the fault.
+/// For so long checks go on after the fault; times the case's slowdown.
 const RECOVERY: Duration = Duration::from_millis(200);
-/// Nothing in the lab takes longer.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Nothing in the lab takes longer, whatever the slowdown.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// When a fault lasted. Both are `CLOCK_MONOTONIC`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
@@ -69,7 +67,7 @@ pub enum Run {
 /// All that a case needs, running. Fields are dropped in this order.
 #[derive(Debug)]
 pub struct Rig {
-    case: &'static Case,
+    case: Case,
     client: Process,
     whylag: Option<Whylag>,
     server: Process,
@@ -87,14 +85,14 @@ pub struct Rig {
 ///
 /// # Errors
 /// The rig itself fails; that says nothing about whylag.
-pub fn run(launcher: &Launcher, case: &'static Case, attach: Option<&Attach>) -> Result<Run> {
+pub fn run(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<Run> {
     if case.fault == Fault::FrozenDisk && !Path::new(DISK_THROTTLE).exists() {
         return Ok(Run::Skipped(format!("this host has no {DISK_THROTTLE}")));
     }
     let mut rig = Rig::set_up(launcher, case, attach)?;
     let machine = Machine::now();
     let control_p95_ns = rig.control()?;
-    if control_p95_ns > SLOW_NS / 2 {
+    if control_p95_ns > case.slow_ns() / 2 {
         let found = Duration::from_nanos(control_p95_ns);
         return Ok(Run::Skipped(format!("the machine is not quiet: p95 of the control period is {found:.1?}")));
     }
@@ -114,7 +112,7 @@ pub fn run(launcher: &Launcher, case: &'static Case, attach: Option<&Attach>) ->
 }
 
 impl Rig {
-    fn set_up(launcher: &Launcher, case: &'static Case, attach: Option<&Attach>) -> Result<Self> {
+    fn set_up(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<Self> {
         let world = World::build(launcher, case.shape)?;
         let (log, shipper) = start_shipper(launcher, case)?;
         let disk = Disk::start(launcher, case)?;
@@ -134,7 +132,7 @@ impl Rig {
         let whylag = attach.map(|attach| attach.start(launcher, &world, case)).transpose()?;
         let client = early.map_or_else(|| start_client(launcher, case, &world), Ok)?;
         let (checks, window) = (Vec::new(), Window::default());
-        let overdue_ns = 0;
+        let (case, overdue_ns) = (*case, 0);
         Ok(Self { case, client, whylag, server, troublemaker, disk, log, group, world, checks, window, overdue_ns })
     }
 
@@ -183,7 +181,7 @@ impl Rig {
             let from = self.checks.len();
             self.collect(|rig| rig.checks.len() >= from + CONTROL_CHECKS)?;
             p95 = percentile_95(self.checks.get(from..).unwrap_or_default());
-            if p95 <= SLOW_NS / 2 {
+            if p95 <= self.case.slow_ns() / 2 {
                 break;
             }
         }
@@ -242,10 +240,14 @@ impl Rig {
     fn fail_and_stop_server(&mut self, time: Duration) -> Result<()> {
         self.fail_server(self.case.fault_ms)?;
         let Window { began_ns, .. } = self.window;
-        self.collect_for(RECOVERY)?;
+        self.collect_for(self.recovery())?;
         self.bracket(|rig| rig.stop_server(time / 2))?;
         self.window.began_ns = began_ns;
         Ok(())
+    }
+
+    fn recovery(&self) -> Duration {
+        RECOVERY.saturating_mul(u32::try_from(self.case.slowdown).unwrap_or(u32::MAX))
     }
 
     fn stop_server(&self, time: Duration) -> Result<()> {
@@ -293,7 +295,7 @@ impl Rig {
 
     /// Lets checks go on for a while, then waits for the last of them.
     fn recover(&mut self) -> Result<()> {
-        self.collect_for(RECOVERY)?;
+        self.collect_for(self.recovery())?;
         self.client.order(Order::Stop)?;
         let deadline = Instant::now() + PATIENCE;
         while self.absorb(deadline)? != Announcement::Done {}

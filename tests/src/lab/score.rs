@@ -3,20 +3,19 @@
 use super::case::{Case, Expect, Fault, Service};
 use super::contract::Journey;
 use super::message::Check;
-use super::run::{Observed, SLOW_NS, Window};
+use super::run::{Observed, Window};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::UNIX_EPOCH;
 
-/// A check that the fault surely delayed, and not only the machine's noise: twice [`SLOW_NS`].
-const SURELY_SLOW_NS: u64 = 2 * SLOW_NS;
-/// A check that surely nothing delayed: half of [`SLOW_NS`].
-const SURELY_FAST_NS: u64 = SLOW_NS / 2;
-/// Two clocks may disagree about the start of a check by so much.
+/// Two clocks may disagree about the start of a check by so much; times the case's slowdown.
 const CLOCK_SLACK_NS: u64 = 500_000;
 /// What whylag says of a thread that starves the replies it owes.
 const STARVED: &str = "though replies were due";
+/// So much may a check's time be off, if it is short; times the case's slowdown. The client's own
+/// way, which whylag does not see, comes on top: no more than a check of the control period takes.
+const TIME_SLACK_NS: u64 = 2_000_000;
 /// Examples of what went wrong that a report shows.
 const REMARKS: usize = 3;
 
@@ -57,7 +56,7 @@ pub struct Score {
     pub misjudged: usize,
     /// Slow checks whose evidence says that a thread received and did not send.
     pub starved: usize,
-    /// Right cause, but the time is off by more than 2 ms and 5 %.
+    /// Right cause, but the time is off by more than 2 ms, the client's own way, and 5 %.
     pub mistimed: usize,
     /// Time in entries of a right cause, all guilty checks that were answered.
     pub attributed_ns: u64,
@@ -91,7 +90,7 @@ impl Amount {
     /// Whether what is attributed is within 5 % or 2 ms of what was measured.
     #[must_use]
     pub fn is_right(&self) -> bool {
-        self.attributed_ns.abs_diff(self.measured_ns) <= tolerance(self.measured_ns)
+        self.attributed_ns.abs_diff(self.measured_ns) <= (self.measured_ns / 20).max(TIME_SLACK_NS)
     }
 
     /// Part of the check's time that is in no entry, parts in 1,000.
@@ -101,27 +100,22 @@ impl Amount {
     }
 }
 
-/// How far a time may be off: 5 %, or 2 ms.
-fn tolerance(measured_ns: u64) -> u64 {
-    (measured_ns / 20).max(2_000_000)
-}
-
 /// Marks a run.
 ///
 /// # Errors
 /// whylag was not there, or wrote a time that cannot be read.
 pub fn score(case: &Case, observed: &Observed) -> Result<(Mark, Score)> {
     let said = observed.said.as_ref().context("whylag took no part in this run")?;
-    let journeys = join(&observed.checks, &said.journeys, observed.wall_offset_ns)?;
+    let journeys = join(case, &observed.checks, &said.journeys, observed.wall_offset_ns)?;
     let mut score = Score { lost_records: said.loss.lost, ..Score::default() };
     score.inexact = said.journeys.iter().filter(|journey| !journey.is_exact()).count();
     for check in &observed.checks {
         let journey = journeys.get(&check.nonce).copied();
         score.starved += usize::from(check.rtt_ns().is_some() && journey.is_some_and(says_starved));
         if is_guilty(case, check, observed.window) {
-            score.mark_guilty(&case.expect, check, journey);
+            score.mark_guilty(case, check, journey, observed.control_p95_ns);
             score.mark_service(case.service, journey);
-        } else if check.rtt_ns().is_some_and(|rtt| rtt < SURELY_FAST_NS) {
+        } else if check.rtt_ns().is_some_and(|rtt| rtt < surely_fast_ns(case)) {
             score.mark_innocent(check, journey);
         }
     }
@@ -130,11 +124,16 @@ pub fn score(case: &Case, observed: &Observed) -> Result<(Mark, Score)> {
 }
 
 /// Finds each check's journey: the one that began after it was sent and before the next was.
-fn join<'a>(checks: &[Check], journeys: &'a [Journey], wall_offset_ns: u64) -> Result<BTreeMap<u64, &'a Journey>> {
+fn join<'a>(
+    case: &Case,
+    checks: &[Check],
+    journeys: &'a [Journey],
+    wall_offset_ns: u64,
+) -> Result<BTreeMap<u64, &'a Journey>> {
     let sent: BTreeMap<u64, u64> = checks.iter().map(|check| (check.sent_at_ns, check.nonce)).collect();
     let mut joined = BTreeMap::new();
     for journey in journeys {
-        let began = mono_ns(&journey.started_at, wall_offset_ns)? + CLOCK_SLACK_NS;
+        let began = mono_ns(&journey.started_at, wall_offset_ns)? + CLOCK_SLACK_NS * case.slowdown;
         if let Some((_, nonce)) = sent.range(..=began).next_back() {
             joined.entry(*nonce).or_insert(journey);
         }
@@ -149,6 +148,16 @@ fn mono_ns(rfc3339: &str, wall_offset_ns: u64) -> Result<u64> {
     Ok(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX).saturating_sub(wall_offset_ns))
 }
 
+/// A check that the fault surely delayed, and not only the machine's noise, takes at least this.
+fn surely_slow_ns(case: &Case) -> u64 {
+    2 * case.slow_ns()
+}
+
+/// A check that surely nothing delayed takes less than this.
+fn surely_fast_ns(case: &Case) -> u64 {
+    case.slow_ns() / 2
+}
+
 /// Whether the fault delayed a check: it was slow, and for three quarters of its time the fault
 /// lasted. A check that came at the end of the fault waits for the backlog, which is another cause.
 fn is_guilty(case: &Case, check: &Check, window: Window) -> bool {
@@ -160,7 +169,7 @@ fn is_guilty(case: &Case, check: &Check, window: Window) -> bool {
     };
     let during = answered_at_ns.min(window.ended_ns).saturating_sub(check.sent_at_ns.max(window.began_ns));
     let rtt = answered_at_ns.saturating_sub(check.sent_at_ns);
-    rtt >= SURELY_SLOW_NS && during >= rtt / 4 * 3
+    rtt >= surely_slow_ns(case) && during >= rtt / 4 * 3
 }
 
 impl Expect {
@@ -179,7 +188,8 @@ fn says_starved(journey: &Journey) -> bool {
 }
 
 impl Score {
-    fn mark_guilty(&mut self, expect: &Expect, check: &Check, journey: Option<&Journey>) {
+    fn mark_guilty(&mut self, case: &Case, check: &Check, journey: Option<&Journey>, control_p95_ns: u64) {
+        let expect = &case.expect;
         self.guilty += 1;
         let Some(journey) = journey else {
             self.unseen += 1;
@@ -192,7 +202,8 @@ impl Score {
             Some(cause) if causes.contains(&cause) => {
                 self.mark_right(check);
                 self.mark_offender(expect, journey, cause);
-                self.mark_time(expect, check, journey, causes);
+                let slack_ns = TIME_SLACK_NS * case.slowdown + control_p95_ns;
+                self.mark_time(expect, check, journey, causes, slack_ns);
             }
             Some(cause) => {
                 self.accuse(journey);
@@ -245,7 +256,7 @@ impl Score {
         }
     }
 
-    fn mark_time(&mut self, expect: &Expect, check: &Check, journey: &Journey, causes: &[&str]) {
+    fn mark_time(&mut self, expect: &Expect, check: &Check, journey: &Journey, causes: &[&str], slack_ns: u64) {
         let Some(rtt) = check.rtt_ns() else { return };
         self.attributed_ns += journey.attributed_ns(causes);
         self.measured_ns += rtt;
@@ -254,7 +265,7 @@ impl Score {
             attributed_ns: journey.attributed_ns(causes) + journey.attributed_ns(expect.beside),
             unexplained_ns: journey.unexplained_ns,
         });
-        if journey.elapsed_ns.abs_diff(rtt) > tolerance(rtt) {
+        if journey.elapsed_ns.abs_diff(rtt) > (rtt / 20).max(slack_ns) {
             self.mistimed += 1;
             self.remark(journey, &format!("took {} µs, the client says {}", journey.elapsed_ns / 1_000, rtt / 1_000));
         }

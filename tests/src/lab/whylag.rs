@@ -1,6 +1,6 @@
 //! whylag itself, run as a child on the leash and spoken to as an operator would.
 
-use super::case::Case;
+use super::case::{Case, SLOW_MS};
 use super::contract::{Episode, Journey, Line, Loss};
 use super::leash::Leash;
 use super::process::{Launcher, forward_lines};
@@ -85,7 +85,9 @@ impl Attach {
     pub fn start(&self, launcher: &Launcher, world: &World, case: &Case) -> Result<Whylag> {
         let mut command = Leash { nice: Some(-5), ..Leash::default() }.command(&launcher.lab, &self.binary);
         command.args(Self::arguments(world, case.tcp()));
-        command.args(["--format", "json", "--threshold", "20ms", "--lost-after", "1s", "--duration", LONGEST_RUN]);
+        command.args(["--format", "json", "--duration", LONGEST_RUN]);
+        command.args(["--threshold".to_owned(), format!("{}ms", SLOW_MS * case.slowdown)]);
+        command.args(["--lost-after".to_owned(), format!("{}s", case.slowdown)]);
         if let Some(file) = &self.record {
             // The latest case is kept; whylag itself writes over nothing.
             let _ = std::fs::remove_file(file);

@@ -1,8 +1,8 @@
-//! A private package index, made from the machine's own sources.
+//! A private package index, made from the machine's own sources or from sources of our own.
 //!
 //! The machine's lists may be missing or years old, and only root may refresh them. So apt keeps
-//! lists and caches in our directory, and everything else (sources, keys, proxies) stays the
-//! machine's own.
+//! lists and caches in our directory, and everything else (keys, proxies, what is installed) stays
+//! the machine's own.
 
 use std::{
     fs,
@@ -18,40 +18,46 @@ use super::{
 };
 
 /// Where the index lies in the cache.
-pub(super) const DIRECTORY: &str = "apt";
+pub(crate) const DIRECTORY: &str = "apt";
 
 /// A file that the index offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Package {
-    pub(super) name: String,
-    pub(super) version: String,
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) version: String,
     /// The file's name, as `apt-get download` writes it.
-    pub(super) file: String,
-    pub(super) bytes: u64,
+    pub(crate) file: String,
+    pub(crate) bytes: u64,
 }
 
 /// The index, refreshed on first use.
 #[derive(Debug)]
-pub(super) struct Index<'a> {
+pub(crate) struct Index<'a> {
     directory: PathBuf,
     steps: &'a Steps<'a>,
     fresh: bool,
+    sources: Option<String>,
 }
 
 impl<'a> Index<'a> {
-    pub(super) fn new(cache: &Path, steps: &'a Steps<'a>) -> Self {
-        Self { directory: cache.join(DIRECTORY), steps, fresh: false }
+    pub(crate) fn new(cache: &Path, steps: &'a Steps<'a>) -> Self {
+        Self { directory: cache.join(DIRECTORY), steps, fresh: false, sources: None }
+    }
+
+    /// An index of `sources`, in the format of `sources.list`, instead of the machine's.
+    pub(crate) fn of_sources(directory: PathBuf, sources: String, steps: &'a Steps<'a>) -> Self {
+        Self { directory, steps, fresh: false, sources: Some(sources) }
     }
 
     /// Refreshes the index once per run.
-    pub(super) fn refresh(&mut self) -> Result<()> {
+    pub(crate) fn refresh(&mut self) -> Result<()> {
         if self.fresh {
             return Ok(());
         }
         supported()?;
         self.configure()?;
         // A third-party source that is down must not stop us: what we need is asked for by name.
-        let update = self.steps.run("package lists of this machine's sources", self.apt("apt-get").arg("update"), None);
+        let update = self.steps.run(self.title(), self.apt("apt-get").arg("update"), None);
         if update.is_err() {
             self.steps.note("the lists are not complete: going on with what is there");
         }
@@ -64,8 +70,15 @@ impl<'a> Index<'a> {
         Ok(())
     }
 
+    fn title(&self) -> &'static str {
+        match self.sources {
+            None => "package lists of this machine's sources",
+            Some(_) => "package lists",
+        }
+    }
+
     /// Names of the packages that `package` needs at once (`deep`: in the end), itself included.
-    pub(super) fn dependencies(&self, package: &str, deep: bool) -> Result<Vec<String>> {
+    pub(crate) fn dependencies(&self, package: &str, deep: bool) -> Result<Vec<String>> {
         let mut command = self.apt("apt-cache");
         command.args(["depends", "--important", package]);
         if deep {
@@ -79,7 +92,7 @@ impl<'a> Index<'a> {
     }
 
     /// The files that `names` stand for.
-    pub(super) fn resolve(&self, names: &[String]) -> Result<Vec<Package>> {
+    pub(crate) fn resolve(&self, names: &[String]) -> Result<Vec<Package>> {
         let output = self
             .apt("apt-get")
             .args(["download", "--print-uris"])
@@ -95,6 +108,21 @@ impl<'a> Index<'a> {
         }
     }
 
+    /// The files that this machine lacks to install `package` from `suite`; nothing is installed.
+    pub(crate) fn lacking(&self, package: &str, suite: &str) -> Result<Vec<Package>> {
+        let output = self
+            .apt("apt-get")
+            .args(["install", "--print-uris", "--yes", "--no-install-recommends", "--target-release", suite, package])
+            // It only prints, so nobody's lock is needed.
+            .args(["--option", "Debug::NoLocking=true"])
+            .output()
+            .context("cannot start apt-get")?;
+        if !output.status.success() {
+            return Err(self.absence(package, &output.stderr));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(parse_uri_line).collect())
+    }
+
     /// One absent package makes apt name none: its message says which.
     fn absence(&self, first: &str, stderr: &[u8]) -> anyhow::Error {
         let said = String::from_utf8_lossy(stderr);
@@ -106,7 +134,7 @@ impl<'a> Index<'a> {
     }
 
     /// Downloads `packages` into `directory`; complete files are kept, after apt checked them.
-    pub(super) fn download(&self, what: &str, packages: &[Package], into: &Path) -> Result<()> {
+    pub(crate) fn download(&self, what: &str, packages: &[Package], into: &Path) -> Result<()> {
         fs::create_dir_all(into)?;
         let growth = Growth { directory: into, bytes: packages.iter().map(|p| p.bytes).sum() };
         let names = packages.iter().map(|p| format!("{}={}", p.name, p.version));
@@ -129,9 +157,26 @@ impl<'a> Index<'a> {
         for part in ["lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(self.directory.join(part))?;
         }
-        let path = self.directory.join("apt.conf");
-        fs::write(&path, configuration(&self.directory)).with_context(|| format!("cannot write {}", path.display()))
+        let write = |name, text: &str| {
+            let path = self.directory.join(name);
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+        };
+        let mut configuration = configuration(&self.directory);
+        if let Some(sources) = &self.sources {
+            write("sources.list", sources)?;
+            configuration.push_str(&own_sources(&self.directory));
+        }
+        write("apt.conf", &configuration)
     }
+}
+
+fn own_sources(directory: &Path) -> String {
+    format!(
+        r#"Dir::Etc::SourceList "{}/sources.list";
+Dir::Etc::SourceParts "/dev/null";
+"#,
+        directory.display()
+    )
 }
 
 fn configuration(directory: &Path) -> String {

@@ -88,7 +88,7 @@ pub(super) fn install(bundle: Bundle, cache: &Path, index: &mut Index<'_>, steps
 }
 
 /// Where a package for this machine keeps shared libraries, relative to a bundle's root.
-pub(super) fn library_dir() -> String {
+pub(crate) fn library_dir() -> String {
     format!("usr/lib/{}-linux-gnu", env::consts::ARCH)
 }
 
@@ -146,7 +146,7 @@ fn same_version(packages: &[Package]) -> Result<(), SetupError> {
 }
 
 /// Unpacks one package without the parts that nobody reads.
-fn unpack(package: &Path, into: &Path, steps: &Steps<'_>) -> Result<()> {
+pub(crate) fn unpack(package: &Path, into: &Path, steps: &Steps<'_>) -> Result<()> {
     let log = steps.log_file()?;
     let mut archive = Command::new("dpkg-deb")
         .arg("--fsys-tarfile")

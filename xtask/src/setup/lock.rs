@@ -10,11 +10,11 @@ use anyhow::{Context, Result};
 
 /// The held lock; the system releases it when the last process that has it open ends.
 #[derive(Debug)]
-pub(super) struct Lock(File);
+pub(crate) struct Lock(File);
 
 impl Lock {
     /// Takes the lock, waiting for another set-up if there is one.
-    pub(super) fn take(cache: &Path) -> Result<Self> {
+    pub(crate) fn take(cache: &Path) -> Result<Self> {
         let path = cache.join("lock");
         let file = File::create(&path).with_context(|| format!("cannot open {}", path.display()))?;
         match file.try_lock() {
@@ -33,7 +33,7 @@ impl Lock {
     ///
     /// A child whose parent was killed goes on for a while; as it holds the lock too, the next
     /// set-up waits for it instead of working in the same directory.
-    pub(super) fn as_input(&self) -> Result<Stdio> {
+    pub(crate) fn as_input(&self) -> Result<Stdio> {
         Ok(self.0.try_clone().context("cannot share the lock")?.into())
     }
 }

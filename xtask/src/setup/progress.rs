@@ -21,30 +21,30 @@ const TAIL_LINES: usize = 15;
 
 /// A directory that grows to a known size while a step runs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Growth<'a> {
-    pub(super) directory: &'a Path,
-    pub(super) bytes: u64,
+pub(crate) struct Growth<'a> {
+    pub(crate) directory: &'a Path,
+    pub(crate) bytes: u64,
 }
 
 /// The set-up's steps.
 #[derive(Debug)]
-pub(super) struct Steps<'a> {
+pub(crate) struct Steps<'a> {
     log: PathBuf,
     lock: &'a Lock,
 }
 
 impl<'a> Steps<'a> {
-    pub(super) fn new(cache: &Path, lock: &'a Lock) -> Self {
+    pub(crate) fn new(cache: &Path, lock: &'a Lock) -> Self {
         Self { log: cache.join("setup.log"), lock }
     }
 
     /// Says one line.
-    pub(super) fn note(&self, line: &str) {
+    pub(crate) fn note(&self, line: &str) {
         eprintln!("  {line}");
     }
 
     /// Runs one program as the step `what` and says how long it took.
-    pub(super) fn run(&self, what: &str, command: &mut Command, growth: Option<Growth<'_>>) -> Result<()> {
+    pub(crate) fn run(&self, what: &str, command: &mut Command, growth: Option<Growth<'_>>) -> Result<()> {
         let started = Instant::now();
         let bar = bar(what, growth);
         let log = self.log_file()?;
@@ -62,7 +62,7 @@ impl<'a> Steps<'a> {
     }
 
     /// The error of a step that failed, with the end of what it said.
-    pub(super) fn check(&self, what: &str, status: ExitStatus) -> Result<()> {
+    pub(crate) fn check(&self, what: &str, status: ExitStatus) -> Result<()> {
         if status.success() {
             return Ok(());
         }
@@ -73,16 +73,16 @@ impl<'a> Steps<'a> {
     }
 
     /// All that the last program said.
-    pub(super) fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         fs::read(&self.log).map_or_else(|_| String::new(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// A new log for the next program.
-    pub(super) fn log_file(&self) -> Result<File> {
+    pub(crate) fn log_file(&self) -> Result<File> {
         File::create(&self.log).with_context(|| format!("cannot write {}", self.log.display()))
     }
 
-    pub(super) fn lock(&self) -> &Lock {
+    pub(crate) fn lock(&self) -> &Lock {
         self.lock
     }
 }
@@ -112,7 +112,7 @@ fn wait(mut child: Child, bar: &ProgressBar, growth: Option<Growth<'_>>) -> Resu
 }
 
 /// Bytes in the files of `directory`, not counting directories below it.
-pub(super) fn size(directory: &Path) -> u64 {
+pub(crate) fn size(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let files = entries.filter_map(|entry| entry.metadata().ok());
     files.filter(fs::Metadata::is_file).map(|m| m.len()).sum()

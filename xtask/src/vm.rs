@@ -1,0 +1,238 @@
+//! `cargo xtask vm`: whylag on other kernels, each in a virtual machine of its own.
+//!
+//! In: the table [`KERNELS`], Debian's package sources, this machine's builds of whylag and the
+//! lab. Out: the marks of lab cases on each kernel. QEMU and the kernels are unpacked in the
+//! user's cache; nothing is installed. The processor is emulated in software, so this works
+//! wherever the project builds, and everything in the machine is some ten times slower.
+
+mod archive;
+mod boot;
+mod debian;
+mod image;
+mod marks;
+mod modules;
+mod turn;
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use clap::Subcommand;
+
+use crate::{demo, packages, setup, workspace};
+use debian::Store;
+use image::{Binaries, Image};
+use marks::Marks;
+
+/// A kernel to run on: the newest that a suite has.
+#[derive(Debug)]
+pub(crate) struct Row {
+    /// Its name on the command line.
+    pub(crate) name: &'static str,
+    /// The suite of Debian that has it.
+    pub(crate) suite: &'static str,
+    /// Cases of the smoke that this kernel cannot resolve, and why. A wrong verdict fails anyway.
+    pub(crate) unresolved: &'static [&'static str],
+}
+
+/// The kernels.
+pub(crate) const KERNELS: &[Row] = &[
+    Row { name: "6.1", suite: "bookworm-security", unresolved: &[] },
+    Row { name: "6.12", suite: "trixie-security", unresolved: &[] },
+    Row { name: "newest", suite: "trixie-backports", unresolved: &[] },
+];
+
+/// The cases that are run if none is named.
+const SMOKE: &[&str] = &[
+    "healthy",
+    "handler-sleeps",
+    "handler-computes",
+    "lock-holder-computes",
+    "cpu-neighbours",
+    "cpu-quota",
+    "shaper",
+    "tcp-handler-computes",
+];
+
+/// By how much the times of a case are longer than on a machine that is not emulated.
+const SLOWDOWN: u64 = 6;
+
+/// Debian packages whose programs the image takes along or is made with.
+const PACKAGES: &[&str] = &["iproute2", "xz-utils"];
+
+/// What is to be done.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Lists the kernels, and which versions are in the cache
+    List,
+    /// Fetches QEMU and the kernels, where they are missing
+    Fetch,
+    /// Fetches what is missing, and runs lab cases on each kernel
+    Run(RunArgs),
+}
+
+/// Options of `run`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// Kernels; see `cargo xtask vm list`.
+    #[arg(required_unless_present = "all")]
+    kernels: Vec<String>,
+    /// All kernels of the list.
+    #[arg(long, conflicts_with = "kernels")]
+    all: bool,
+    /// A case of the lab instead of the usual ones; can be given several times.
+    #[arg(long, value_name = "NAME")]
+    case: Vec<String>,
+    /// How often each case is run.
+    #[arg(long, default_value_t = 1)]
+    runs: usize,
+    /// By how much the times of a case are longer, since the machine is emulated.
+    #[arg(long, value_name = "FACTOR", default_value_t = SLOWDOWN)]
+    slowdown: u64,
+    /// Use the debug build, which is quicker to make and slower to run.
+    #[arg(long)]
+    debug: bool,
+    /// Look for newer kernels than those in the cache.
+    #[arg(long)]
+    update: bool,
+    /// Run this command instead of the cases, such as `--exec 'whylag attach …'`.
+    #[arg(long, value_name = "COMMAND", conflicts_with = "case")]
+    exec: Option<String>,
+}
+
+/// Does it.
+pub(crate) fn run(verb: &Verb) -> Result<()> {
+    match verb {
+        Verb::List => list(),
+        Verb::Fetch => fetch(&KERNELS.iter().collect::<Vec<_>>()).map(drop),
+        Verb::Run(args) => run_all(args),
+    }
+}
+
+fn list() -> Result<()> {
+    let store = Store::open()?;
+    for row in KERNELS {
+        let cached = store.cached(row).map_or_else(|| "not fetched yet".to_owned(), |kernel| kernel.release);
+        println!("{:8} {:18} {cached}", row.name, row.suite);
+    }
+    Ok(())
+}
+
+fn run_all(args: &RunArgs) -> Result<()> {
+    let rows = chosen(args)?;
+    let binaries = if args.debug { build_debug()? } else { build_release()? };
+    if args.update {
+        let store = Store::open()?;
+        rows.iter().try_for_each(|row| store.forget(row))?;
+    }
+    let store = fetch(&rows)?;
+    let job = match &args.exec {
+        Some(command) => vec![command.split_whitespace().map(str::to_owned).collect()],
+        None => job(&args.case, args.runs, args.slowdown),
+    };
+    let mut failed = Vec::new();
+    for row in rows {
+        match try_kernel(&store, row, &binaries, &job) {
+            Ok(marks) if args.exec.is_some() || marks.are_good(row) => {}
+            Ok(_) => failed.push(row.name),
+            Err(error) => {
+                eprintln!("{}: {error:#}", row.name);
+                failed.push(row.name);
+            }
+        }
+    }
+    ensure!(failed.is_empty(), "not right on: {}", failed.join(", "));
+    Ok(())
+}
+
+fn build_release() -> Result<Binaries> {
+    demo::prepare()?;
+    Ok(Binaries::of_build("release"))
+}
+
+fn build_debug() -> Result<Binaries> {
+    setup::run()?;
+    workspace::run("build", workspace::cargo().args(["build", "-p", "probe-user", "-p", "probe-tests"]))?;
+    Ok(Binaries::of_build("debug"))
+}
+
+/// Commands for the machine: what it can do, then the cases.
+fn job(cases: &[String], runs: usize, slowdown: u64) -> Vec<Vec<String>> {
+    let mut run = ["lab", "run", "--json"].map(str::to_owned).to_vec();
+    run.push(format!("--slowdown={slowdown}"));
+    run.push(format!("--runs={runs}"));
+    if cases.is_empty() {
+        run.extend(SMOKE.iter().map(|case| (*case).to_owned()));
+    } else {
+        run.extend_from_slice(cases);
+    }
+    vec![vec!["whylag".into(), "doctor".into()], run]
+}
+
+fn chosen(args: &RunArgs) -> Result<Vec<&'static Row>> {
+    if args.all {
+        return Ok(KERNELS.iter().collect());
+    }
+    let find = |name: &String| {
+        let row = KERNELS.iter().find(|row| row.name == name);
+        row.with_context(|| format!("no kernel is called {name}; see cargo xtask vm list"))
+    };
+    args.kernels.iter().map(find).collect()
+}
+
+/// Boots a kernel, runs the job, and marks what came of it.
+fn try_kernel(store: &Store, row: &Row, binaries: &Binaries, job: &[Vec<String>]) -> Result<Marks> {
+    let qemu = store.qemu()?;
+    let kernel = store.kernel(row)?;
+    eprintln!("==> {} ({})", row.name, kernel.release);
+    let image = Image::build(store, &kernel, binaries, job)?;
+    let _turn = turn::take()?;
+    let started = Instant::now();
+    let marks = boot::run(&binaries.lab(), &qemu, &kernel, &image)?;
+    eprintln!("    {} in {:.0?}", row.name, started.elapsed());
+    Ok(marks)
+}
+
+/// Kernels and cases of the short smoke that `cargo xtask test` runs: the oldest and the newest
+/// kernel, threads and packets, and a quiet host that must be blamed for nothing.
+const SHORT: (&[&str], &[&str]) = (&["6.1", "newest"], &["healthy", "lock-holder-computes", "shaper"]);
+
+/// Set to `0`, it keeps `cargo xtask test` from starting virtual machines.
+const SWITCH: &str = "WHYLAG_TEST_VM";
+
+/// The short smoke, with the debug build. What it needs and cannot get is a reason to skip it,
+/// which is printed.
+pub(crate) fn smoke() -> Result<()> {
+    let (names, cases) = SHORT;
+    let rows: Vec<&Row> = KERNELS.iter().filter(|row| names.contains(&row.name)).collect();
+    let store = match permitted().and_then(|()| fetch(&rows)) {
+        Ok(store) => store,
+        Err(reason) => {
+            eprintln!("==> other kernels: skipped: {reason:#}");
+            return Ok(());
+        }
+    };
+    let binaries = build_debug()?;
+    let cases: Vec<String> = cases.iter().map(|case| (*case).to_owned()).collect();
+    let job = job(&cases, 1, SLOWDOWN);
+    for row in rows {
+        let marks = try_kernel(&store, row, &binaries, &job)?;
+        ensure!(marks.are_good(row), "whylag is not right on kernel {}", row.name);
+    }
+    Ok(())
+}
+
+fn permitted() -> Result<()> {
+    ensure!(std::env::var_os(SWITCH).is_none_or(|value| value != "0"), "{SWITCH} is 0");
+    Ok(())
+}
+
+/// Makes QEMU and the kernels ready, or says why they cannot be.
+fn fetch(rows: &[&Row]) -> Result<Store> {
+    packages::ensure(PACKAGES)?;
+    let store = Store::open()?;
+    store.qemu().context("no QEMU")?;
+    for row in rows {
+        store.kernel(row).with_context(|| format!("no kernel {}", row.name))?;
+    }
+    Ok(store)
+}
