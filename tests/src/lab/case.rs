@@ -563,8 +563,11 @@ impl Case {
             Server::Process(process) => Server::Process(Process { work_us: process.work_us * factor, ..process }),
             Server::Vm(fault) => Server::Vm(fault),
         };
-        // A queue of the same length takes that much longer.
+        let times = usize::try_from(factor).unwrap_or(usize::MAX);
         let fault = match self.fault {
+            // The scheduler's turns are as long as ever, so more of them must be waited for.
+            Fault::Hogs { threads } => Fault::Hogs { threads: threads * times },
+            // A queue of the same length takes longer.
             Fault::Flood { sockets, shaper_mbit, queue_packets } => {
                 let shaper_mbit = shaper_mbit / u32::try_from(factor).unwrap_or(u32::MAX);
                 Fault::Flood { sockets, shaper_mbit: shaper_mbit.max(1), queue_packets }
