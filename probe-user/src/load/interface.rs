@@ -6,7 +6,7 @@ use aya::{
     Ebpf,
     programs::{
         LinkOrder, Program, ProgramError, SchedClassifier, TcAttachType,
-        tc::{self, NlOptions, SchedClassifierLinkId, TcAttachOptions, TcError},
+        tc::{self, NlOptions, SchedClassifierLinkId, TcAttachOptions, TcError, TcHandle},
     },
 };
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
@@ -81,6 +81,9 @@ pub struct AttachedInterface {
     /// How the programs are attached.
     pub attach: &'static str,
     links: Vec<Link>,
+    /// Number of its filters on `clsact`, of no other interface's: aya tells filters apart by the
+    /// interface's index and this, and two namespaces can have the same index.
+    handle: TcHandle,
     /// Whether `clsact` was not there before.
     added_clsact: bool,
 }
@@ -108,8 +111,9 @@ impl Attached {
         if found.link.tun {
             self.attach_waiting();
         }
-        let ebpf = &mut self.ebpf;
-        let work = || attach_here(ebpf, attachment, &choices, &found);
+        self.next_handle += 1;
+        let (ebpf, handle) = (&mut self.ebpf, TcHandle::from(self.next_handle));
+        let work = || attach_here(ebpf, attachment, &choices, &found, handle);
         let inside = netns::inside(place, work);
         self.interfaces.push(inside.map_err(|source| cannot_enter(attachment, source))??);
         Ok(())
@@ -173,6 +177,7 @@ fn attach_here(
     attachment: &Attachment,
     choices: &[Choice],
     found: &Found,
+    handle: TcHandle,
 ) -> Result<AttachedInterface, LoadError> {
     let name = &found.name;
     let mut interface = AttachedInterface {
@@ -180,6 +185,7 @@ fn attach_here(
         netns_cookie: self_test::netns_cookie(ebpf)?,
         attach: choices.first().map_or("none", |choice| choice.attach.name()),
         links: Vec::new(),
+        handle,
         added_clsact: false,
     };
     for choice in choices {
@@ -241,7 +247,7 @@ fn attach(
     let side = if is_ingress(attach) { TcAttachType::Ingress } else { TcAttachType::Egress };
     let options = if matches!(attach, Attach::Clsact(_)) {
         interface.added_clsact |= add_clsact(name)?;
-        TcAttachOptions::Netlink(NlOptions::default())
+        TcAttachOptions::Netlink(NlOptions { handle: interface.handle, ..NlOptions::default() })
     } else {
         // Before the programs that are there: those may redirect a packet or end its way.
         TcAttachOptions::TcxOrder(LinkOrder::first())

@@ -282,6 +282,22 @@ fn clsact_is_removed_only_by_who_added_it_and_only_when_empty() {
 }
 
 #[test]
+fn interfaces_of_one_index_in_two_namespaces_have_filters_of_their_own() {
+    need_root!();
+    in_new_netns(|one| {
+        in_new_netns(|other| {
+            let interfaces = vec![one.clone(), other.clone()];
+            let mut attached = load(&Request { interfaces, ..clsact_request(one) }).unwrap();
+            assert!(netlink::has_filters(1).unwrap());
+            assert!(attached.detach_interface(one));
+            assert!(netlink::has_filters(1).unwrap(), "the other's filters stay");
+            assert!(attached.detach_interface(other));
+            assert!(!has_clsact());
+        });
+    });
+}
+
+#[test]
 fn an_interface_that_is_not_there_is_named() {
     need_root!();
     in_new_netns(|lo| {
