@@ -48,7 +48,6 @@ const SMOKE: &[&str] = &[
     "handler-sleeps",
     "handler-computes",
     "lock-holder-computes",
-    "cpu-neighbours",
     "cpu-quota",
     "shaper",
     "tcp-handler-computes",
@@ -69,6 +68,8 @@ pub(crate) enum Verb {
     Fetch,
     /// Fetches what is missing, and runs lab cases on each kernel
     Run(RunArgs),
+    /// Runs the few cases on two kernels that `cargo xtask test` runs
+    Smoke,
 }
 
 /// Options of `run`.
@@ -103,6 +104,7 @@ pub(crate) fn run(verb: &Verb) -> Result<()> {
         Verb::List => list(),
         Verb::Fetch => fetch(&KERNELS.iter().collect::<Vec<_>>()).map(drop),
         Verb::Run(args) => run_all(args),
+        Verb::Smoke => smoke(),
     }
 }
 
