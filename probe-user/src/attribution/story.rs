@@ -361,12 +361,12 @@ impl Story {
 
     fn sends_once(&mut self) {
         if !std::mem::replace(&mut self.answered, true) {
-            self.sends();
+            self.answers();
         }
     }
 
     /// Whoever answers the check sends on its socket.
-    fn sends(&mut self) {
+    fn answers(&mut self) {
         let protocol = u32::from(self.journey.request.protocol);
         let (socket, local_port) = (SOCKET, 4000);
         for stamp in self.journey.stamps.iter().filter(|stamp| stamp.stage == Stage::AppSend) {

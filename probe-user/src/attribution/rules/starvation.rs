@@ -1,5 +1,6 @@
 //! An event loop that receives and receives, and never sends: a part of `app.on_cpu`.
 
+use super::counted;
 use super::thread::{Role, Seat};
 use crate::attribution::evidence::Evidence;
 use crate::attribution::traffic::{Backlog, User};
@@ -28,7 +29,7 @@ pub(super) fn starved(evidence: &Evidence, seat: &Seat, on_cpu: DurNs, from: Mon
     let received = format!("it received {} times and sent", did.receives.count);
     let calls = match did.sends.count {
         0 => format!("{received} nothing, though replies were due"),
-        sent => format!("{received} {sent} times, nothing for {silent} on end, though replies were due"),
+        sent => format!("{received} {}, nothing for {silent} on end, though replies were due", counted(sent, "time")),
     };
     let socket = traffic.over(User::Socket(seat.own.socket), from, to);
     let backlog = socket.and_then(|slice| slice.backlog).map(|backlog| filled(evidence, seat, backlog));
@@ -76,12 +77,12 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_receives_and_never_sends_is_told_with_its_calls_and_its_backlog() {
+    fn a_loop_that_receives_and_sends_too_late_is_told_with_its_calls_and_its_backlog() {
         let mut story = receives(1);
         assert!(is_said(&mut story));
         let judged = story.judge();
         let evidence = &longest(&judged, Cause::AppOnCpu).evidence;
-        let calls = "on CPU 400 ms of the 400 ms: it received 400 times and sent nothing, though replies were due";
+        let calls = "it received 400 times and sent 1 time, nothing for 400 ms on end, though replies were due";
         assert!(evidence[0].contains(calls), "{evidence:?}");
         assert!(
             evidence[0].ends_with("held 1 KiB, then at most 2 KiB, and 2 KiB at the end, of 196 KiB"),
