@@ -5,22 +5,18 @@
 //! Each step ends in a rename, so a killed run is resumed where it stopped; a lock keeps
 //! two runs apart. It never installs a package and never writes outside the cache.
 
-pub(crate) mod apt;
-pub(crate) mod bundle;
+mod bundle;
 mod compiler;
 mod error;
 mod linker;
-pub(crate) mod lock;
-pub(crate) mod progress;
 
 use std::{fs, path::Path, time::Instant};
 
 use anyhow::{Context, Result};
 use bpf_toolchain::{LINKER_OVERRIDE, RUSTC_OVERRIDE, Toolchain, cache_dir, description_path, overridden};
+use debian_packages::{Index, Lock, Steps};
 
 use bundle::Bundle;
-use lock::Lock;
-use progress::Steps;
 
 /// Sets the toolchain up, or says in one line that it is.
 pub(crate) fn run() -> Result<()> {
@@ -35,7 +31,7 @@ pub(crate) fn run() -> Result<()> {
     if ready().is_none() {
         let started = Instant::now();
         let steps = Steps::new(&cache, &lock);
-        install(&cache, &steps)?;
+        install(&cache, &steps).map_err(error::with_way_out)?;
         steps.note(&format!("set up in {:.0?}", started.elapsed()));
     }
     eprintln!("{}", ready().context("the new toolchain does not run")?);
@@ -55,10 +51,10 @@ fn ready() -> Option<String> {
 fn install(cache: &Path, steps: &Steps<'_>) -> Result<()> {
     let own_linker = overridden(LINKER_OVERRIDE);
     let own_rustc = overridden(RUSTC_OVERRIDE).or_else(compiler::in_rustup);
-    let mut apt = apt::Index::new(cache, steps);
+    let mut apt = Index::new(cache, steps);
     let mut library_path = Vec::new();
     let mut unpacked = |bundle| {
-        let root = bundle::install(bundle, cache, &mut apt, steps)?;
+        let root = bundle::install(bundle, cache, &mut apt)?;
         library_path.push(root.join(bundle::library_dir()));
         anyhow::Ok(root)
     };
@@ -88,7 +84,7 @@ fn install(cache: &Path, steps: &Steps<'_>) -> Result<()> {
 
 /// Removes what only the set-up itself needed.
 fn clean(cache: &Path) -> Result<()> {
-    for name in [apt::DIRECTORY, bundle::DOWNLOADS, linker::BUILD_DIRECTORY] {
+    for name in [debian_packages::DIRECTORY, debian_packages::DOWNLOADS, linker::BUILD_DIRECTORY] {
         let path = cache.join(name);
         if path.exists() {
             fs::remove_dir_all(&path).with_context(|| format!("cannot remove {}", path.display()))?;

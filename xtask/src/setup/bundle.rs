@@ -1,31 +1,15 @@
 //! Sets of Debian packages, unpacked side by side in the cache.
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-    time::Instant,
-};
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use bpf_toolchain::LLVM_MAJOR;
+use debian_packages::{Index, Package};
 
-use super::{
-    apt::{Index, Package},
-    error::SetupError,
-    progress::Steps,
-};
-
-/// Where packages lie between download and unpacking.
-pub(super) const DOWNLOADS: &str = "downloads";
+use super::error::SetupError;
 
 /// Parts of packages that no build reads: two thirds of their size.
-const UNREAD: [&str; 8] = [
-    // Without these a pattern also fits deeper directories of the same name.
-    "--anchored",
-    "--no-wildcards-match-slash",
-    "--exclude=./usr/share/doc",
-    "--exclude=./usr/share/man",
+const UNREAD: [&str; 4] = [
     "--exclude=./usr/lib/llvm-*/lib/*.a",
     "--exclude=./usr/src/rustc-*/src",
     "--exclude=./usr/src/rustc-*/compiler",
@@ -62,34 +46,14 @@ impl Bundle {
 }
 
 /// Unpacks `bundle` under the cache, unless it is there, and returns its root.
-pub(super) fn install(bundle: Bundle, cache: &Path, index: &mut Index<'_>, steps: &Steps<'_>) -> Result<PathBuf> {
-    let root = cache.join(bundle.name());
-    if root.exists() {
-        return Ok(root);
-    }
-    index.refresh()?;
-    let packages = bundle.packages(index)?;
-    let downloads = cache.join(DOWNLOADS).join(bundle.name());
-    index.download(bundle.name(), &packages, &downloads)?;
-    let staged = cache.join(format!("{}.partial", bundle.name()));
-    if staged.exists() {
-        fs::remove_dir_all(&staged)?;
-    }
-    fs::create_dir(&staged)?;
-    let started = Instant::now();
-    for package in &packages {
-        unpack(&downloads.join(&package.file), &staged, steps)?;
-    }
-    fs::rename(&staged, &root).with_context(|| format!("cannot create {}", root.display()))?;
-    fs::remove_dir_all(downloads)?;
-    let took = started.elapsed().as_secs_f64();
-    steps.note(&format!("unpack {}: {took:.1} s", bundle.name()));
-    Ok(root)
+pub(super) fn install(bundle: Bundle, cache: &Path, index: &mut Index<'_>) -> Result<PathBuf> {
+    debian_packages::install(bundle.name(), cache, index, &UNREAD, |index| bundle.packages(index))
 }
 
 /// Where a package for this machine keeps shared libraries, relative to a bundle's root.
-pub(crate) fn library_dir() -> String {
-    format!("usr/lib/{}-linux-gnu", env::consts::ARCH)
+pub(super) fn library_dir() -> String {
+    let [directory, _] = debian_packages::library_dirs();
+    directory
 }
 
 fn llvm_packages(index: &Index<'_>) -> Result<Vec<Package>> {
@@ -143,31 +107,6 @@ fn same_version(packages: &[Package]) -> Result<(), SetupError> {
         }
         _ => Ok(()),
     }
-}
-
-/// Unpacks one package without the parts that nobody reads.
-pub(crate) fn unpack(package: &Path, into: &Path, steps: &Steps<'_>) -> Result<()> {
-    let log = steps.log_file()?;
-    let mut archive = Command::new("dpkg-deb")
-        .arg("--fsys-tarfile")
-        .arg(package)
-        .stdin(steps.lock().as_input()?)
-        .stdout(Stdio::piped())
-        .stderr(log.try_clone()?)
-        .spawn()
-        .context("cannot start dpkg-deb")?;
-    let stream = archive.stdout.take().context("dpkg-deb has no output")?;
-    let unpacked = Command::new("tar")
-        .args(["--extract", "--no-same-owner", "--directory"])
-        .arg(into)
-        .args(UNREAD)
-        .stdin(stream)
-        .stderr(log)
-        .status()
-        .context("cannot start tar")?;
-    let what = format!("unpack {}", package.display());
-    steps.check(&what, archive.wait()?)?;
-    steps.check(&what, unpacked)
 }
 
 #[cfg(test)]

@@ -17,18 +17,12 @@ then run `cargo xtask setup` again.";
 /// What stops the set-up.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SetupError {
-    /// The system has no apt or dpkg.
-    #[error("`{0}` is not here, so Debian's packages cannot be fetched. {BY_HAND}")]
-    NoTool(&'static str),
-    /// Debian's packages of the toolchain exist for two architectures.
-    #[error("the set-up knows x86_64 and aarch64, not {0}. {BY_HAND}")]
-    Architecture(&'static str),
-    /// The machine's package sources do not offer a package.
-    #[error(
-        "the package sources of this machine offer no `{0}`; on Debian 12, bookworm and \
-         bookworm-security must be among them. {BY_HAND}"
-    )]
-    NoPackage(String),
+    /// Debian's packages cannot be had.
+    #[error("{reason}. {BY_HAND}")]
+    NoPackages {
+        /// Why not.
+        reason: debian_packages::Error,
+    },
     /// The compiler and its source differ, so `core` would not compile.
     #[error(
         "the package sources offer rustc {rustc}, but its source as {source_version}: \
@@ -63,14 +57,13 @@ pub(super) enum SetupError {
         /// The absent file.
         path: PathBuf,
     },
-    /// A program of a step failed.
-    #[error("{what} failed; the whole output is in {}:\n{tail}", log.display())]
-    Step {
-        /// What was being done.
-        what: String,
-        /// File with everything it said.
-        log: PathBuf,
-        /// The last lines of it.
-        tail: String,
-    },
+}
+
+/// With what to do instead, where packages are the trouble.
+pub(super) fn with_way_out(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<debian_packages::Error>() {
+        Ok(failed @ debian_packages::Error::Step { .. }) => failed.into(),
+        Ok(reason) => SetupError::NoPackages { reason }.into(),
+        Err(other) => other,
+    }
 }

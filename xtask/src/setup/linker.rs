@@ -8,8 +8,9 @@ use std::{
 
 use anyhow::{Context, Result};
 use bpf_toolchain::{LLVM_MAJOR, search_libraries};
+use debian_packages::Steps;
 
-use super::{bundle, compiler::ask, progress::Steps};
+use super::{bundle, compiler::ask};
 use crate::workspace;
 
 /// Where its build lies in the cache, kept so that a killed build goes on.

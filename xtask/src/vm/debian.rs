@@ -11,19 +11,16 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use bpf_toolchain::{LIBRARY_PATH, cache_dir};
+use debian_packages::{Index, Lock, Steps, install, library_dirs};
 
 use super::Row;
-use crate::setup::{
-    apt::{Index, Package},
-    bundle,
-    lock::Lock,
-    progress::Steps,
-};
 
 /// The package that depends on a suite's newest kernel for virtual machines.
 const NEWEST: &str = "linux-image-cloud-amd64";
 /// Older ones misexecute kernels from 6.12 on.
 const OLDEST_QEMU: u32 = 10;
+/// Its name in the cache.
+const QEMU: &str = "qemu";
 /// Where Debian 12 has that QEMU.
 const QEMU_SUITE: &str = "bookworm-backports";
 /// Suites that the libraries of QEMU are in.
@@ -92,16 +89,16 @@ impl Store {
         }
         let steps = Steps::new(&self.directory, &self.lock);
         let mut index = self.index(row.suite, &[row.suite], &steps);
-        index.refresh()?;
-        let mut names = index.dependencies(NEWEST, true)?;
-        names.retain(|name| is_part_of_kernel(name));
-        let packages = index.resolve(&names)?;
-        self.unpack(&format!("kernel {}", row.name), &self.kernel_root(row), &index, &packages, &steps)?;
-        self.cached(row).with_context(|| format!("there is no kernel in {}", names.join(", ")))
+        let root = install(&kernel_name(row), &self.directory, &mut index, &[], |index| {
+            let mut names = index.dependencies(NEWEST, true)?;
+            names.retain(|name| is_part_of_kernel(name));
+            index.resolve(&names)
+        })?;
+        self.cached(row).with_context(|| format!("there is no kernel in {}", root.display()))
     }
 
     fn kernel_root(&self, row: &Row) -> PathBuf {
-        self.directory.join(format!("kernel-{}", row.name))
+        self.directory.join(kernel_name(row))
     }
 
     /// The machine's own QEMU if it is new enough, else one from the cache, fetched if need be.
@@ -110,48 +107,22 @@ impl Store {
         if installed.major().is_some_and(|major| major >= OLDEST_QEMU) {
             return Ok(installed);
         }
-        let root = self.directory.join("qemu");
-        if !root.exists() {
-            self.fetch_qemu(&root)?;
-        }
-        let qemu = Qemu { root: Some(root) };
+        let qemu = Qemu { root: Some(self.fetched_qemu()?) };
         let major = qemu.major().with_context(|| format!("QEMU does not run: {:?}", qemu.command()))?;
         ensure!(major >= OLDEST_QEMU, "QEMU {major} misexecutes new kernels; version {OLDEST_QEMU} is needed");
         Ok(qemu)
     }
 
-    fn fetch_qemu(&self, root: &Path) -> Result<()> {
+    fn fetched_qemu(&self) -> Result<PathBuf> {
         let steps = Steps::new(&self.directory, &self.lock);
         let suites: Vec<&str> = LIBRARY_SUITES.into_iter().chain([QEMU_SUITE]).collect();
-        let mut index = self.index("qemu", &suites, &steps);
-        index.refresh()?;
-        let packages = index.lacking("qemu-system-x86", QEMU_SUITE)?;
-        self.unpack("QEMU", root, &index, &packages, &steps)
+        let mut index = self.index(QEMU, &suites, &steps);
+        install(QEMU, &self.directory, &mut index, &[], |index| index.lacking("qemu-system-x86", QEMU_SUITE))
     }
 
     fn index<'a>(&self, name: &str, suites: &[&str], steps: &'a Steps<'a>) -> Index<'a> {
         let lines = suites.iter().map(|suite| source_line(suite));
         Index::of_sources(self.directory.join(format!("apt-{name}")), lines.collect(), steps)
-    }
-
-    /// Downloads `packages` and unpacks them to `root`, which appears when it is complete.
-    fn unpack(
-        &self,
-        what: &str,
-        root: &Path,
-        index: &Index<'_>,
-        packages: &[Package],
-        steps: &Steps<'_>,
-    ) -> Result<()> {
-        let (downloads, staged) = (root.with_added_extension("downloads"), root.with_added_extension("partial"));
-        index.download(what, packages, &downloads)?;
-        remove(&staged)?;
-        fs::create_dir(&staged)?;
-        for package in packages {
-            bundle::unpack(&downloads.join(&package.file), &staged, steps)?;
-        }
-        fs::rename(&staged, root).with_context(|| format!("cannot create {}", root.display()))?;
-        remove(&downloads)
     }
 }
 
@@ -160,7 +131,8 @@ impl Qemu {
     pub(super) fn command(&self) -> Command {
         let Some(root) = &self.root else { return Command::new("qemu-system-x86_64") };
         let mut command = Command::new(root.join("usr/bin/qemu-system-x86_64"));
-        command.env(LIBRARY_PATH, root.join(bundle::library_dir()));
+        let [libraries, _] = library_dirs();
+        command.env(LIBRARY_PATH, root.join(libraries));
         for firmware in ["usr/share/qemu", "usr/share/seabios"] {
             command.arg("-L").arg(root.join(firmware));
         }
@@ -181,6 +153,10 @@ fn remove(directory: &Path) -> Result<()> {
         fs::remove_dir_all(directory).with_context(|| format!("cannot remove {}", directory.display()))?;
     }
     Ok(())
+}
+
+fn kernel_name(row: &Row) -> String {
+    format!("kernel-{}", row.name)
 }
 
 /// Whether a package is the kernel or holds a part of it, as opposed to what installs it.

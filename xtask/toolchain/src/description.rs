@@ -110,13 +110,18 @@ pub fn overridden(variable: &str) -> Option<PathBuf> {
 
 /// The directory that holds the toolchain, shared by all clones of one user.
 pub fn cache_dir() -> Result<PathBuf, Error> {
+    Ok(user_cache()?.join(format!("toolchain-{REVISION}")))
+}
+
+/// The directory for all that whylag's source fetches, shared by all clones of one user.
+pub fn user_cache() -> Result<PathBuf, Error> {
     // The XDG specification tells programs to ignore a relative path.
     let xdg = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let base = match xdg {
         Some(path) => path,
         None => env::home_dir().ok_or(Error::NoCache)?.join(".cache"),
     };
-    Ok(base.join(format!("whylag/toolchain-{REVISION}")))
+    Ok(base.join("whylag"))
 }
 
 /// The file that says the toolchain is complete and where its parts are.

@@ -8,7 +8,9 @@
 mod description;
 mod object;
 
-pub use description::{Error, LINKER_OVERRIDE, RUSTC_OVERRIDE, Toolchain, cache_dir, description_path, overridden};
+pub use description::{
+    Error, LINKER_OVERRIDE, RUSTC_OVERRIDE, Toolchain, cache_dir, description_path, overridden, user_cache,
+};
 pub use object::{ObjectBuild, forget_outer_cargo, search_libraries};
 
 /// The LLVM release that the linker is built on; it reads bitcode of this and older releases,

@@ -1,8 +1,7 @@
 //! A private package index, made from the machine's own sources or from sources of our own.
 //!
 //! The machine's lists may be missing or years old, and only root may refresh them. So apt keeps
-//! lists and caches in our directory, and everything else (keys, proxies, what is installed) stays
-//! the machine's own.
+//! lists and caches in our directory, and everything else (keys, proxies) stays the machine's own.
 
 use std::{
     fs,
@@ -12,27 +11,27 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::{
-    error::SetupError,
-    progress::{Growth, Steps},
-};
+use crate::{Error, Growth, Steps};
 
 /// Where the index lies in the cache.
-pub(crate) const DIRECTORY: &str = "apt";
+pub const DIRECTORY: &str = "apt";
 
 /// A file that the index offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Package {
-    pub(crate) name: String,
-    pub(crate) version: String,
+pub struct Package {
+    /// The package's name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
     /// The file's name, as `apt-get download` writes it.
-    pub(crate) file: String,
-    pub(crate) bytes: u64,
+    pub file: String,
+    /// Its size.
+    pub bytes: u64,
 }
 
 /// The index, refreshed on first use.
 #[derive(Debug)]
-pub(crate) struct Index<'a> {
+pub struct Index<'a> {
     directory: PathBuf,
     steps: &'a Steps<'a>,
     fresh: bool,
@@ -40,17 +39,30 @@ pub(crate) struct Index<'a> {
 }
 
 impl<'a> Index<'a> {
-    pub(crate) fn new(cache: &Path, steps: &'a Steps<'a>) -> Self {
+    /// An index that will lie in `cache`.
+    #[must_use]
+    pub fn new(cache: &Path, steps: &'a Steps<'a>) -> Self {
         Self { directory: cache.join(DIRECTORY), steps, fresh: false, sources: None }
     }
 
-    /// An index of `sources`, in the format of `sources.list`, instead of the machine's.
-    pub(crate) fn of_sources(directory: PathBuf, sources: String, steps: &'a Steps<'a>) -> Self {
+    /// An index of `sources`, in the format of `sources.list`, instead of the machine's, that will
+    /// be `directory`. What is installed counts as installed.
+    #[must_use]
+    pub const fn of_sources(directory: PathBuf, sources: String, steps: &'a Steps<'a>) -> Self {
         Self { directory, steps, fresh: false, sources: Some(sources) }
     }
 
+    /// Those who do its work.
+    #[must_use]
+    pub const fn steps(&self) -> &'a Steps<'a> {
+        self.steps
+    }
+
     /// Refreshes the index once per run.
-    pub(crate) fn refresh(&mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// This machine has no apt, or the directory cannot be written.
+    pub fn refresh(&mut self) -> Result<()> {
         if self.fresh {
             return Ok(());
         }
@@ -70,7 +82,7 @@ impl<'a> Index<'a> {
         Ok(())
     }
 
-    fn title(&self) -> &'static str {
+    const fn title(&self) -> &'static str {
         match self.sources {
             None => "package lists of this machine's sources",
             Some(_) => "package lists",
@@ -78,7 +90,10 @@ impl<'a> Index<'a> {
     }
 
     /// Names of the packages that `package` needs at once (`deep`: in the end), itself included.
-    pub(crate) fn dependencies(&self, package: &str, deep: bool) -> Result<Vec<String>> {
+    ///
+    /// # Errors
+    /// The package is not offered.
+    pub fn dependencies(&self, package: &str, deep: bool) -> Result<Vec<String>> {
         let mut command = self.apt("apt-cache");
         command.args(["depends", "--important", package]);
         if deep {
@@ -86,13 +101,16 @@ impl<'a> Index<'a> {
         }
         let output = command.output().context("cannot start apt-cache")?;
         if !output.status.success() {
-            return Err(SetupError::NoPackage(package.to_owned()).into());
+            return Err(Error::NoPackage(package.to_owned()).into());
         }
         Ok(dependency_names(&String::from_utf8_lossy(&output.stdout)))
     }
 
     /// The files that `names` stand for.
-    pub(crate) fn resolve(&self, names: &[String]) -> Result<Vec<Package>> {
+    ///
+    /// # Errors
+    /// One of them is not offered.
+    pub fn resolve(&self, names: &[String]) -> Result<Vec<Package>> {
         let output = self
             .apt("apt-get")
             .args(["download", "--print-uris"])
@@ -109,7 +127,10 @@ impl<'a> Index<'a> {
     }
 
     /// The files that this machine lacks to install `package` from `suite`; nothing is installed.
-    pub(crate) fn lacking(&self, package: &str, suite: &str) -> Result<Vec<Package>> {
+    ///
+    /// # Errors
+    /// The suite does not offer it.
+    pub fn lacking(&self, package: &str, suite: &str) -> Result<Vec<Package>> {
         let output = self
             .apt("apt-get")
             .args(["install", "--print-uris", "--yes", "--no-install-recommends", "--target-release", suite, package])
@@ -130,11 +151,14 @@ impl<'a> Index<'a> {
             let rest = line.split_once("package ")?.1;
             rest.split_whitespace().next().map(String::from)
         });
-        SetupError::NoPackage(named.unwrap_or_else(|| first.to_owned())).into()
+        Error::NoPackage(named.unwrap_or_else(|| first.to_owned())).into()
     }
 
     /// Downloads `packages` into `directory`; complete files are kept, after apt checked them.
-    pub(crate) fn download(&self, what: &str, packages: &[Package], into: &Path) -> Result<()> {
+    ///
+    /// # Errors
+    /// The source does not answer, or what it sends is damaged.
+    pub fn download(&self, what: &str, packages: &[Package], into: &Path) -> Result<()> {
         fs::create_dir_all(into)?;
         let growth = Growth { directory: into, bytes: packages.iter().map(|p| p.bytes).sum() };
         let names = packages.iter().map(|p| format!("{}={}", p.name, p.version));
@@ -166,6 +190,9 @@ impl<'a> Index<'a> {
             write("sources.list", sources)?;
             configuration.push_str(&own_sources(&self.directory));
         }
+        // What is installed is no reason to prefer it: Debian's own packages go first.
+        write("status", "")?;
+        write("preferences", PREFERENCES)?;
         write("apt.conf", &configuration)
     }
 }
@@ -174,15 +201,21 @@ fn own_sources(directory: &Path) -> String {
     format!(
         r#"Dir::Etc::SourceList "{}/sources.list";
 Dir::Etc::SourceParts "/dev/null";
+Dir::Etc::preferences "/dev/null";
+Dir::State::status "/var/lib/dpkg/status";
 "#,
         directory.display()
     )
 }
 
+const PREFERENCES: &str = "Package: *\nPin: release o=Debian\nPin-Priority: 990\n";
+
 fn configuration(directory: &Path) -> String {
     let directory = directory.display();
     format!(
         r#"Dir::State::Lists "{directory}/lists";
+Dir::State::status "{directory}/status";
+Dir::Etc::preferences "{directory}/preferences";
 Dir::Cache "{directory}/cache";
 # The unprivileged user that apt would switch to cannot enter a home directory.
 APT::Sandbox::User "root";
@@ -197,14 +230,14 @@ Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
     )
 }
 
-fn supported() -> Result<(), SetupError> {
+fn supported() -> Result<(), Error> {
     if !matches!(std::env::consts::ARCH, "x86_64" | "aarch64") {
-        return Err(SetupError::Architecture(std::env::consts::ARCH));
+        return Err(Error::Architecture(std::env::consts::ARCH));
     }
     for tool in ["apt-get", "apt-cache", "dpkg-deb", "tar"] {
         let runs = Command::new(tool).arg("--version").output().is_ok();
         if !runs {
-            return Err(SetupError::NoTool(tool));
+            return Err(Error::NoTool(tool));
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Runs the programs of the set-up and shows how far they are.
+//! Runs the programs that fetch and unpack, and shows how far they are.
 
 use std::{
     fs::{self, File},
@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
-use super::{error::SetupError, lock::Lock};
+use crate::{Error, Lock};
 
 /// How often a running program is looked at.
 const TICK: Duration = Duration::from_millis(100);
@@ -21,30 +21,37 @@ const TAIL_LINES: usize = 15;
 
 /// A directory that grows to a known size while a step runs.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Growth<'a> {
-    pub(crate) directory: &'a Path,
-    pub(crate) bytes: u64,
+pub struct Growth<'a> {
+    /// The directory.
+    pub directory: &'a Path,
+    /// Its size at the end.
+    pub bytes: u64,
 }
 
-/// The set-up's steps.
+/// The steps of a set-up.
 #[derive(Debug)]
-pub(crate) struct Steps<'a> {
+pub struct Steps<'a> {
     log: PathBuf,
     lock: &'a Lock,
 }
 
 impl<'a> Steps<'a> {
-    pub(crate) fn new(cache: &Path, lock: &'a Lock) -> Self {
+    /// Steps whose output is logged in `cache`.
+    #[must_use]
+    pub fn new(cache: &Path, lock: &'a Lock) -> Self {
         Self { log: cache.join("setup.log"), lock }
     }
 
     /// Says one line.
-    pub(crate) fn note(&self, line: &str) {
+    pub fn note(&self, line: &str) {
         eprintln!("  {line}");
     }
 
     /// Runs one program as the step `what` and says how long it took.
-    pub(crate) fn run(&self, what: &str, command: &mut Command, growth: Option<Growth<'_>>) -> Result<()> {
+    ///
+    /// # Errors
+    /// It does not start, or fails: then with the end of what it said.
+    pub fn run(&self, what: &str, command: &mut Command, growth: Option<Growth<'_>>) -> Result<()> {
         let started = Instant::now();
         let bar = bar(what, growth);
         let log = self.log_file()?;
@@ -62,27 +69,36 @@ impl<'a> Steps<'a> {
     }
 
     /// The error of a step that failed, with the end of what it said.
-    pub(crate) fn check(&self, what: &str, status: ExitStatus) -> Result<()> {
+    ///
+    /// # Errors
+    /// `status` is that of a failure.
+    pub fn check(&self, what: &str, status: ExitStatus) -> Result<()> {
         if status.success() {
             return Ok(());
         }
         let text = self.said();
         let lines: Vec<_> = text.lines().collect();
         let tail = lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n");
-        Err(SetupError::Step { what: what.to_owned(), log: self.log.clone(), tail }.into())
+        Err(Error::Step { what: what.to_owned(), log: self.log.clone(), tail }.into())
     }
 
     /// All that the last program said.
-    pub(crate) fn said(&self) -> String {
+    #[must_use]
+    pub fn said(&self) -> String {
         fs::read(&self.log).map_or_else(|_| String::new(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// A new log for the next program.
-    pub(crate) fn log_file(&self) -> Result<File> {
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn log_file(&self) -> Result<File> {
         File::create(&self.log).with_context(|| format!("cannot write {}", self.log.display()))
     }
 
-    pub(crate) fn lock(&self) -> &Lock {
+    /// The lock that keeps others out of the cache.
+    #[must_use]
+    pub fn lock(&self) -> &Lock {
         self.lock
     }
 }
@@ -112,7 +128,7 @@ fn wait(mut child: Child, bar: &ProgressBar, growth: Option<Growth<'_>>) -> Resu
 }
 
 /// Bytes in the files of `directory`, not counting directories below it.
-pub(crate) fn size(directory: &Path) -> u64 {
+fn size(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let files = entries.filter_map(|entry| entry.metadata().ok());
     files.filter(fs::Metadata::is_file).map(|m| m.len()).sum()
