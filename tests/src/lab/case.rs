@@ -3,8 +3,9 @@
 //! A twin looks like its sibling and has another cause. The proof is a counter that whylag does
 //! not read and that must move while the fault lasts; if it does not, the rig has failed.
 
+use super::software::{Real, Software};
 use super::truth::Counter;
-use super::workload::{EventLoop, ServeFault, VmFault};
+use super::workload::{EventLoop, ServeFault, VmFault, signature};
 use super::world::{PNIC, Shape};
 
 /// A check that takes longer than this is slow, ms.
@@ -75,6 +76,8 @@ pub enum Server {
     Process(Process),
     /// The virtual machine's stand-in.
     Vm(VmFault),
+    /// A server that nobody here wrote.
+    Real(Real),
 }
 
 /// Options of a serving process.
@@ -143,6 +146,12 @@ pub enum Fault {
     Dependency,
     /// Writes to the server's disk are frozen while it syncs a file.
     FrozenDisk,
+    /// Another client asks the server for this, which takes long.
+    Asked(&'static [&'static str]),
+    /// Another client asks for this while writes to the server's disk are frozen.
+    AskedOnFrozenDisk(&'static [&'static str]),
+    /// Reads from the server's disk are frozen.
+    FrozenReads,
     /// The route to the server becomes a black hole.
     Blackhole,
     /// The client does not read answers.
@@ -201,6 +210,19 @@ const ECHO: Process = Process {
 
 const fn slow(cause: &'static [&'static str], offender: &'static str) -> Expect {
     Expect { slow: cause, lost: &[], offender: Some(offender), beside: &[], at_least: 5 }
+}
+
+const PING: Real = Real { software: Software::Redis, check: &["PING"], signature: "redis-ping" };
+const REDIS: Server = Server::Real(PING);
+const POSTGRES: Server = Server::Real(Real {
+    software: Software::Postgres,
+    check: &["UPDATE health SET beat = beat + 1"],
+    signature: r#"tcp:port=5432,at=0,bytes="Q",at=5,bytes="UPDATE health",reply-at=0,reply-bytes="C""#,
+});
+
+/// A web server that is asked for a page.
+const fn web(software: Software, check: &'static [&'static str]) -> Server {
+    Server::Real(Real { software, check, signature: "http" })
 }
 
 /// An echo server whose own fault is the case.
@@ -546,6 +568,106 @@ pub const CASES: &[Case] = &[
         proof: Counter::ReceiveBufferErrors,
         ..QUIET
     },
+    Case {
+        name: "redis-healthy",
+        claim: "redis answers, and nothing is blamed",
+        server: REDIS,
+        ..QUIET
+    },
+    Case {
+        name: "redis-sleeps",
+        claim: "the one thread of redis sleeps, as another client told it to",
+        server: REDIS,
+        fault: Fault::Asked(&["DEBUG", "SLEEP", "0.4"]),
+        expect: slow(&["app.self_wait"], "redis-server"),
+        twin_of: Some("redis-script"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "redis-script",
+        claim: "the one thread of redis computes in a script of another client",
+        server: REDIS,
+        fault: Fault::Asked(&["EVAL", "for i = 1, 100000000 do end", "0"]),
+        expect: slow(&["app.on_cpu"], "redis-server"),
+        proof: Counter::CpuTime,
+        ..QUIET
+    },
+    Case {
+        name: "redis-log-on-slow-disk",
+        claim: "redis syncs its log for another client, and the disk is frozen",
+        server: Server::Real(Real { software: Software::RedisLog, ..PING }),
+        fault: Fault::AskedOnFrozenDisk(&["SET", "key", "value"]),
+        expect: slow(&["storage.writeback"], "redis-server"),
+        twin_of: Some("redis-sleeps"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "python-lock",
+        claim: "threads of Python wait for the interpreter's lock, whose holder computes",
+        server: web(Software::Python, &["GET", "/"]),
+        fault: Fault::Asked(&["PUT", "/400"]),
+        expect: slow(&["app.futex"], "python3.11"),
+        proof: Counter::CpuTime,
+        ..QUIET
+    },
+    Case {
+        name: "nginx-healthy",
+        claim: "nginx answers, and nothing is blamed",
+        server: web(Software::Nginx, &["GET", "/health"]),
+        ..QUIET
+    },
+    Case {
+        name: "nginx-worker-stopped",
+        claim: "the worker of nginx is stopped by a signal",
+        server: web(Software::Nginx, &["GET", "/health"]),
+        fault: Fault::Stopped,
+        expect: slow(&["app.self_wait"], "nginx"),
+        twin_of: Some("nginx-slow-disk"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "nginx-slow-disk",
+        claim: "the worker of nginx reads a file from a frozen disk",
+        server: web(Software::Nginx, &["GET", "/static"]),
+        fault: Fault::FrozenReads,
+        expect: slow(&["storage.block_queue"], "nginx"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "node-event-loop",
+        claim: "the event loop of Node.js computes for another request",
+        server: web(Software::Node, &["GET", "/"]),
+        fault: Fault::Asked(&["PUT", "/400"]),
+        expect: slow(&["app.on_cpu"], "node"),
+        proof: Counter::CpuTime,
+        ..QUIET
+    },
+    Case {
+        name: "java-collection",
+        claim: "all threads of a JVM wait for the one that collects garbage",
+        server: web(Software::Java, &["GET", "/"]),
+        fault: Fault::Asked(&["PUT", "/"]),
+        fault_ms: 200,
+        expect: slow(&["app.futex"], "VM Thread"),
+        proof: Counter::CpuTime,
+        ..QUIET
+    },
+    Case {
+        name: "postgres-row-lock",
+        claim: "sessions of PostgreSQL wait for a row that another session has locked while it computes",
+        server: POSTGRES,
+        fault: Fault::Asked(&[
+            "UPDATE health SET beat = beat + 1; SELECT count(*) FROM generate_series(1, 1500000) AS n WHERE n % 3 = 1",
+        ]),
+        fault_ms: 200,
+        expect: slow(&["app.blocked_io"], "postgres"),
+        proof: Counter::CpuTime,
+        ..QUIET
+    },
 ];
 
 /// The case with this name.
@@ -592,6 +714,21 @@ impl Case {
     #[must_use]
     pub fn tcp(&self) -> bool {
         matches!(self.server, Server::Process(Process { tcp: true, .. }))
+    }
+
+    /// How whylag recognises its checks.
+    #[must_use]
+    pub fn signature(&self) -> String {
+        match self.server {
+            Server::Real(real) => real.signature.to_owned(),
+            Server::Process(_) | Server::Vm(_) => signature(self.tcp()),
+        }
+    }
+
+    /// Whether its server needs a disk that can be frozen.
+    #[must_use]
+    pub const fn on_disk(&self) -> bool {
+        matches!(self.fault, Fault::FrozenDisk | Fault::AskedOnFrozenDisk(_) | Fault::FrozenReads)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::case::{Case, Fault, Process as ServerOptions, Server};
 use super::leash::Leash;
 use super::process::{Launcher, Process};
+use super::software::{Real, fetch};
 use super::workload::PORT;
 use super::world::{PNIC, VNIC, World};
 use anyhow::{Context, Result};
@@ -15,6 +16,8 @@ use std::time::Duration;
 
 /// Until the disk is unmounted and removed.
 const TIDY_PATIENCE: Duration = Duration::from_secs(15);
+/// Until a real server is ready: some make a database first.
+const START_PATIENCE: Duration = Duration::from_secs(40);
 
 /// Starts the reader of the access log, behind the smallest pipe there is.
 pub(super) fn start_shipper(launcher: &Launcher, case: &Case) -> Result<(Option<PipeWriter>, Option<Process>)> {
@@ -40,7 +43,7 @@ pub(super) struct Disk {
 
 impl Disk {
     pub(super) fn start(launcher: &Launcher, case: &Case) -> Result<Option<Self>> {
-        if case.fault != Fault::FrozenDisk {
+        if !case.on_disk() {
             return Ok(None);
         }
         let dir = std::env::temp_dir().join(format!("whylag-lab-disk-{}", std::process::id()));
@@ -70,6 +73,7 @@ pub(super) fn start_server(
             let leash = Leash { nice: Some(-10), ..world.host.leash() };
             return launcher.role(&leash, "vm", args);
         }
+        Server::Real(real) => return start_host(launcher, real, world, disk),
         Server::Process(options) => options,
     };
     let leash = Leash { cpu: options.cpu, nice: Some(options.nice), ..world.server_netns().leash() };
@@ -80,6 +84,35 @@ pub(super) fn start_server(
         command.stderr(log.try_clone().context("share the pipe")?);
     }
     Process::start("serve", command, Stdio::piped())?.ready()
+}
+
+/// Starts the host of a real server.
+fn start_host(launcher: &Launcher, real: Real, world: &World, disk: Option<&Disk>) -> Result<Process> {
+    let root = fetch::unpacked(real.software)?;
+    let dir = std::env::temp_dir().join(format!("whylag-lab-server-{}", std::process::id()));
+    // Not on the leash: it has to outlive a lab that is killed.
+    let mut command = Command::new(&launcher.lab);
+    command.args(["role", "host", "--software", real.software.name()]).arg("--root").arg(root);
+    command.arg("--dir").arg(dir).arg("--netns").arg(world.server_netns().path());
+    if let Some(disk) = disk {
+        command.arg("--data").arg(disk.dir.join("mount"));
+    }
+    Process::start("host", command, Stdio::piped())?.tidying(TIDY_PATIENCE).ready_within(START_PATIENCE)
+}
+
+/// A role that speaks to a real server, in the client's namespace.
+fn start_dialogue(launcher: &Launcher, role: &str, real: Real, leash: &Leash, world: &World, how: Vec<String>) -> Result<Process> {
+    let to = SocketAddrV4::new(world.server(), real.software.port());
+    let mut args = vec![format!("--to={to}"), format!("--language={}", real.software.language().name())];
+    args.extend(how);
+    launcher.role(leash, role, args)
+}
+
+/// The other client, which asks a real server for `words`.
+fn start_provoker(launcher: &Launcher, case: &Case, world: &World, words: &[&str]) -> Result<Option<Process>> {
+    let Server::Real(real) = case.server else { return Ok(None) };
+    let words = std::iter::once("--").chain(words.iter().copied()).map(str::to_owned).collect();
+    start_dialogue(launcher, "provoke", real, &world.client.leash(), world, words).map(Some)
 }
 
 /// Where the other service listens.
@@ -105,11 +138,16 @@ impl ServerOptions {
 }
 
 pub(super) fn start_client(launcher: &Launcher, case: &Case, world: &World) -> Result<Process> {
+    // Ahead of everyone, and away from the CPU that some cases fill: its clock is the truth.
+    let leash = Leash { realtime: true, nice: Some(-15), cpu: Some(0), ..world.client.leash() };
+    if let Server::Real(real) = case.server {
+        let mut how = vec![format!("--interval-us={}", case.interval_ms * 1_000), "--".to_owned()];
+        how.extend(real.check.iter().map(|word| (*word).to_owned()));
+        return start_dialogue(launcher, "ask", real, &leash, world, how);
+    }
     let mut args = vec![format!("--to={}", world.server()), format!("--interval-us={}", case.interval_ms * 1_000)];
     args.push(format!("--timeout-ms={}", CLIENT_TIMEOUT_MS * case.slowdown));
     args.extend(case.tcp().then(|| "--tcp".to_owned()));
-    // Ahead of everyone, and away from the CPU that some cases fill: its clock is the truth.
-    let leash = Leash { realtime: true, nice: Some(-15), cpu: Some(0), ..world.client.leash() };
     launcher.role(&leash, "client", args)
 }
 
@@ -122,6 +160,7 @@ pub(super) fn start_troublemaker(launcher: &Launcher, case: &Case, world: &World
         Fault::Dependency => {
             launcher.role(&world.client.leash(), "backend", [format!("--listen={}", dependency(world))]).map(Some)
         }
+        Fault::Asked(words) | Fault::AskedOnFrozenDisk(words) => start_provoker(launcher, case, world, words),
         Fault::Flood { sockets, shaper_mbit, queue_packets } => {
             let rate = format!("rate {shaper_mbit}mbit burst 3000 limit 3000");
             world.host.run("tc", &format!("qdisc add dev {PNIC} root handle 1: tbf {rate}"))?;

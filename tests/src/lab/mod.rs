@@ -25,6 +25,7 @@ pub mod process;
 pub mod report;
 pub mod run;
 pub mod score;
+pub mod software;
 pub mod truth;
 pub mod turn;
 pub mod whylag;

@@ -18,6 +18,7 @@ pub struct Process {
     child: Child,
     orders: Option<ChildStdin>,
     lines: Receiver<String>,
+    tidying: Option<Duration>,
 }
 
 /// Starts children from the lab's own binary.
@@ -77,7 +78,7 @@ impl Process {
         let mut child = command.spawn().with_context(|| format!("start {name}"))?;
         let orders = child.stdin.take();
         let lines = forward_lines(child.stdout.take().context("standard output is piped")?);
-        Ok(Self { name: name.to_owned(), child, orders, lines })
+        Ok(Self { name: name.to_owned(), child, orders, lines, tidying: None })
     }
 
     /// Waits until it is ready.
@@ -85,8 +86,23 @@ impl Process {
     /// # Errors
     /// It is not in 10 s.
     pub fn ready(self) -> Result<Self> {
-        self.await_announcement(Duration::from_secs(10), |said| (said == Announcement::Ready).then_some(()))?;
+        self.ready_within(Duration::from_secs(10))
+    }
+
+    /// Waits until it is ready, for so long.
+    ///
+    /// # Errors
+    /// It is not in that time.
+    pub fn ready_within(self, time: Duration) -> Result<Self> {
+        self.await_announcement(time, |said| (said == Announcement::Ready).then_some(()))?;
         Ok(self)
+    }
+
+    /// It tidies up when its orders end: it is given so long for it.
+    #[must_use]
+    pub fn tidying(mut self, within: Duration) -> Self {
+        self.tidying = Some(within);
+        self
     }
 
     /// Its process number.
@@ -171,6 +187,9 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        if let Some(within) = self.tidying {
+            self.dismiss(within);
+        }
         // Both fail only if it has ended, and then there is nothing to end.
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,12 +1,13 @@
 //! One run of one case: world, quiet control period, fault, recovery.
 
-use super::case::{Case, Fault};
+use super::case::{Case, Fault, Server};
 use super::cast::{Disk, start_client, start_server, start_shipper, start_troublemaker};
 use super::cgroup::CpuGroup;
 use super::clock::{mono_ns, wall_offset_ns};
 use super::machine::Machine;
 use super::message::{Announcement, Check, Order};
 use super::process::{Launcher, Process};
+use super::software::fetch;
 use super::truth::Proof;
 use super::whylag::{Attach, Said, Whylag};
 use super::workload::DISK_THROTTLE;
@@ -86,8 +87,13 @@ pub struct Rig {
 /// # Errors
 /// The rig itself fails; that says nothing about whylag.
 pub fn run(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<Run> {
-    if case.fault == Fault::FrozenDisk && !Path::new(DISK_THROTTLE).exists() {
+    if case.on_disk() && !Path::new(DISK_THROTTLE).exists() {
         return Ok(Run::Skipped(format!("this host has no {DISK_THROTTLE}")));
+    }
+    if let Server::Real(real) = case.server
+        && let Err(why) = fetch::unpacked(real.software)
+    {
+        return Ok(Run::Skipped(format!("{} cannot be had from Debian: {why:#}", real.software.bundle())));
     }
     let mut rig = Rig::set_up(launcher, case, attach)?;
     let machine = Machine::now();
@@ -195,15 +201,17 @@ impl Rig {
             Fault::Nothing => self.bracket(|rig| rig.collect_for(time)),
             Fault::Server | Fault::Dependency => self.fail_server(ms),
             Fault::ServerThenStopped => self.fail_and_stop_server(time),
-            Fault::Hogs { .. } | Fault::Flood { .. } => {
+            Fault::Hogs { .. } | Fault::Flood { .. } | Fault::Asked(_) => {
                 let troublemaker = self.troublemaker.as_mut().context("the case has a troublemaker")?;
                 troublemaker.order(Order::Fault { ms })?;
                 self.window = await_fault(troublemaker)?;
                 Ok(())
             }
             Fault::Rush { .. } => self.rush(ms),
-            Fault::FrozenDisk => self.freeze_disk(ms),
+            Fault::FrozenDisk | Fault::AskedOnFrozenDisk(_) => self.freeze_disk(ms),
+            Fault::FrozenReads => self.freeze_reads(ms),
             Fault::Shipper => self.stall_shipper(ms),
+            Fault::Stopped if matches!(self.case.server, Server::Real(_)) => self.fail_server(ms),
             Fault::Stopped => self.bracket(|rig| rig.stop_server(time)),
             Fault::Quota { percent } => self.bracket(|rig| rig.throttle(percent, time)),
             Fault::Blackhole => self.bracket(|rig| rig.lose_route(time)),
@@ -283,8 +291,16 @@ impl Rig {
         let disk = &mut self.disk.as_mut().context("the case has a disk")?.guardian;
         disk.order(Order::Fault { ms })?;
         disk.await_announcement(PATIENCE, |said| matches!(said, Announcement::FaultBegan { .. }).then_some(()))?;
-        self.server.order(Order::Fault { ms })?;
-        self.window = await_fault(&self.server)?;
+        let victim = self.troublemaker.as_mut().unwrap_or(&mut self.server);
+        victim.order(Order::Fault { ms })?;
+        self.window = await_fault(victim)?;
+        Ok(())
+    }
+
+    fn freeze_reads(&mut self, ms: u64) -> Result<()> {
+        let disk = &mut self.disk.as_mut().context("the case has a disk")?.guardian;
+        disk.order(Order::Fault { ms })?;
+        self.window = await_fault(disk)?;
         Ok(())
     }
 

@@ -112,8 +112,34 @@ impl Counter {
     }
 }
 
-/// Sum of one field over all threads of a process.
+/// All that a process started, and what those started, parents first.
+#[must_use]
+pub fn descendants(ancestor: u32) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let parents: Vec<(u32, u32)> = numbers.filter_map(|process| Some((process, parent_of(process)?))).collect();
+    let mut found = vec![ancestor];
+    let mut next = 0;
+    while let Some(of) = found.get(next).copied() {
+        found.extend(parents.iter().filter(|(_, parent)| *parent == of).map(|(process, _)| *process));
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+fn parent_of(process: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The command name, in parentheses, can hold spaces.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Sum of one field over all threads of a process and of what it started.
 fn schedstat(process: u32, field: usize) -> Result<u64> {
+    let started = descendants(process).into_iter().filter_map(|process| schedstat_of(process, field).ok());
+    Ok(schedstat_of(process, field)? + started.sum::<u64>())
+}
+
+fn schedstat_of(process: u32, field: usize) -> Result<u64> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).context("list the server's threads")?;
     let value = |task: fs::DirEntry| {
         let stat = fs::read_to_string(task.path().join("schedstat")).ok()?;
@@ -142,7 +168,15 @@ fn snmp(text: &str, protocol: &str, field: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::snmp;
+    use super::{descendants, parent_of, snmp};
+
+    #[test]
+    fn this_process_descends_from_its_parent_and_not_from_itself() {
+        let own = std::process::id();
+        let parent = parent_of(own).expect("this process has a parent");
+        assert!(descendants(parent).contains(&own));
+        assert!(!descendants(own).contains(&own));
+    }
 
     #[test]
     fn a_counter_is_found_under_its_name() {

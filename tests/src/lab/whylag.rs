@@ -4,7 +4,6 @@ use super::case::{Case, SLOW_MS};
 use super::contract::{Episode, Journey, Line, Loss};
 use super::leash::Leash;
 use super::process::{Launcher, forward_lines};
-use super::workload::signature;
 use super::world::{PNIC, Shape, VNIC, World};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -68,13 +67,13 @@ impl Attach {
 
     /// Arguments that make it watch a world.
     #[must_use]
-    pub fn arguments(world: &World, tcp: bool) -> Vec<OsString> {
+    pub fn arguments(world: &World, signature: String) -> Vec<OsString> {
         let mut args = vec!["attach".into(), "--netns".into(), world.host.path().into()];
         args.extend(["--pnic", PNIC].map(OsString::from));
         if world.shape != Shape::Direct {
             args.extend(["--vnic", VNIC].map(OsString::from));
         }
-        args.extend(["--signature".into(), signature(tcp).into()]);
+        args.extend(["--signature".into(), signature.into()]);
         args
     }
 
@@ -84,7 +83,7 @@ impl Attach {
     /// It does not attach in time; the error holds what it said.
     pub fn start(&self, launcher: &Launcher, world: &World, case: &Case) -> Result<Whylag> {
         let mut command = Leash { nice: Some(-5), ..Leash::default() }.command(&launcher.lab, &self.binary);
-        command.args(Self::arguments(world, case.tcp()));
+        command.args(Self::arguments(world, case.signature()));
         command.args(["--format", "json", "--duration", LONGEST_RUN]);
         command.args(["--threshold".to_owned(), format!("{}ms", SLOW_MS * case.slowdown)]);
         command.args(["--lost-after".to_owned(), format!("{}s", case.slowdown)]);

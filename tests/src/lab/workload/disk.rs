@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// Where the blkio controller of version 1 limits writes for all.
 pub(in crate::lab) const THROTTLE: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
+/// The same for reads.
+const READ_THROTTLE: &str = "/sys/fs/cgroup/blkio/blkio.throttle.read_bps_device";
 /// Size of the image.
 const IMAGE_BYTES: u64 = 64 << 20;
 
@@ -67,9 +69,10 @@ impl Disk {
         outcome
     }
 
-    /// Bytes per second that may be written; 0 lifts the limit.
+    /// Bytes per second that may be written, and read; 0 lifts the limit.
     fn limit(&self, bytes: u32) -> Result<()> {
-        fs::write(THROTTLE, format!("{} {bytes}", self.device)).with_context(|| format!("write to {THROTTLE}"))
+        let limit = |file| fs::write(file, format!("{} {bytes}", self.device)).with_context(|| format!("write to {file}"));
+        [THROTTLE, READ_THROTTLE].into_iter().try_for_each(limit)
     }
 }
 

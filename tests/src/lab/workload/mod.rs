@@ -22,6 +22,7 @@ pub use serve::{ServeArgs, ServeFault};
 pub use vm::VmFault;
 
 use super::message::{Announcement, announce};
+use super::software::{ask, host, provoke};
 use anyhow::{Context, Result};
 use std::ffi::CString;
 use std::io::{self, Read};
@@ -45,6 +46,12 @@ pub enum Role {
     Hog(hog::HogArgs),
     /// Reads an access log from its standard input.
     Ship,
+    /// Hosts a real server.
+    Host(host::HostArgs),
+    /// Sends health checks to a real server.
+    Ask(ask::AskArgs),
+    /// Asks a real server for something that takes long.
+    Provoke(provoke::ProvokeArgs),
     /// Plays a virtual machine behind a tap device.
     Vm(vm::VmArgs),
 }
@@ -64,6 +71,9 @@ impl Role {
             Self::Flood(args) => flood::flood(args),
             Self::Hog(args) => hog::hog(&args),
             Self::Ship => ship::ship(),
+            Self::Host(args) => host::host(args),
+            Self::Ask(args) => ask::ask(args),
+            Self::Provoke(args) => provoke::provoke(&args),
             Self::Vm(args) => vm::vm(&args),
         }
     }
@@ -77,12 +87,12 @@ fn hold() -> Result<()> {
 }
 
 /// Names the calling thread, as `top` and whylag show it.
-fn set_comm(name: &str) -> Result<()> {
+pub(super) fn set_comm(name: &str) -> Result<()> {
     rustix::thread::set_name(&CString::new(name)?).context("name the thread")
 }
 
 /// Starts a named thread; if its work fails, so does the process.
-fn spawn(name: &str, work: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
+pub(super) fn spawn(name: &str, work: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
     let report = name.to_owned();
     let run = move || {
         if let Err(error) = work() {

@@ -1,0 +1,34 @@
+//! The packages of a server, in the user's cache, which all clones share.
+
+use super::Software;
+use anyhow::{Context, Result};
+use debian_packages::{Index, Lock, Steps, library_dirs};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Raised when a server's packages or what is kept of them change.
+const REVISION: u32 = 1;
+
+/// The root of its unpacked packages; they are downloaded if they are not there.
+///
+/// # Errors
+/// There is no cache, or the packages cannot be had.
+pub fn unpacked(software: Software) -> Result<PathBuf> {
+    let cache = bpf_toolchain::user_cache()?.join(format!("servers-{REVISION}"));
+    let root = cache.join(software.bundle());
+    if root.exists() {
+        return Ok(root);
+    }
+    fs::create_dir_all(&cache).with_context(|| format!("create {}", cache.display()))?;
+    let lock = Lock::take(&cache)?;
+    let steps = Steps::new(&cache, &lock);
+    let names: Vec<String> = software.packages().iter().map(|name| (*name).to_owned()).collect();
+    let mut index = Index::new(&cache, &steps);
+    debian_packages::install(software.bundle(), &cache, &mut index, software.unread(), |index| index.resolve(&names))
+}
+
+/// What the dynamic loader must search for a server under `root`.
+#[must_use]
+pub fn library_path(root: &Path) -> String {
+    library_dirs().map(|directory| root.join(directory).display().to_string()).join(":")
+}
