@@ -86,6 +86,13 @@ const CASES: &[Case] = &[
     unresolved("a slice that the kernel says began later than recorded", told_shorter),
     case("the hypervisor took the CPU", stolen, &[Cause::HostCpuGap], "hypervisor CPU 0", 70),
     unresolved("another thread has the CPU of one that left unseen", replaced),
+    case(
+        "the lock holder polls, until a thread wakes it that computes",
+        holder_polls,
+        &[Cause::AppFutex, Cause::AppBlockedIo],
+        "third",
+        850,
+    ),
     case("the lock holder is not known while the wait lasts", open_futex, &[Cause::AppFutex], "", 850),
     case("a futex wait ends by its own timeout", futex_timeout, &[Cause::AppSelfWait], "server", 850),
     case("a futex wait times out on a busy CPU", futex_timeout_on_busy_cpu, &[Cause::AppSelfWait], "server", 850),
@@ -96,6 +103,10 @@ const CASES: &[Case] = &[
         "server",
         850,
     ),
+    case("a lock is asked for in rounds with a timeout", futex_in_rounds, &[Cause::AppFutex], "worker", 850),
+    case("a wait that times out, then a longer one for a lock", futex_after_timeout, &[Cause::AppFutex], "worker", 435),
+    unresolved("futex waits in rounds that all time out", futex_rounds_without_end),
+    unresolved("a futex wait that times out, then a shorter one", futex_timeout_and_lock),
     unresolved("a futex wait that a timer or the thread it interrupted ended", futex_unsure),
     unresolved("a futex wait whose wake-up was not seen", futex_unseen),
     unresolved("epoll times out while an innocent thread is on CPU", epoll_timeout_on_busy_cpu),
@@ -379,6 +390,14 @@ fn chain_to_disk() -> Story {
     story
 }
 
+fn holder_polls() -> Story {
+    let mut story = behind_worker();
+    story.runs(300, WORKER).sleeps(600, WORKER, 1, EPOLL);
+    story.wakes(860 * MS, THIRD, WORKER).runs(860 * MS + 5, WORKER);
+    story.runs(100, THIRD).sleeps(SECOND, THIRD, 1, FUTEX);
+    story
+}
+
 fn cycle() -> Story {
     let mut story = behind_worker();
     story.runs(300, WORKER).sleeps(600, WORKER, 1, FUTEX).wakes(860 * MS + 900, SERVER, WORKER);
@@ -479,6 +498,46 @@ fn futex_timeout() -> Story {
     let mut story = Story::served(862 * MS);
     story.sleeps(MS, SERVER, 1, FUTEX).wakes(861 * MS, IDLE, SERVER).runs(861 * MS + 5, SERVER);
     story
+}
+
+/// The server waits for a lock in rounds of 100 ms, then `end` follows, and the answer at `answer` ms.
+fn in_rounds(rounds: u64, answer: u64, end: impl FnOnce(&mut Story, u64)) -> Story {
+    let mut story = Story::served(answer * MS);
+    for round in 0..rounds {
+        let from = MS + round * 100 * MS;
+        story.sleeps(from, SERVER, 1, FUTEX).wakes(from + 100 * MS - 20, IDLE, SERVER);
+        story.runs(from + 100 * MS - 10, SERVER);
+    }
+    end(&mut story, MS + rounds * 100 * MS);
+    story.sleeps((answer + 1) * MS, SERVER, 1, RECEIVE);
+    story
+}
+
+fn futex_in_rounds() -> Story {
+    let mut story = in_rounds(8, 862, |story, from| {
+        story.sleeps(from, SERVER, 1, FUTEX).wakes(861 * MS, WORKER, SERVER).runs(861 * MS + 5, SERVER);
+    });
+    story.runs(500, WORKER).sleeps(SECOND, WORKER, 1, FUTEX);
+    story
+}
+
+fn futex_rounds_without_end() -> Story {
+    in_rounds(8, 802, |_, _| ())
+}
+
+/// A wait of 420 ms, and then a lock that the worker has for 440 ms.
+fn futex_after_timeout() -> Story {
+    let mut story = Story::served(862 * MS);
+    story.sleeps(MS, SERVER, 1, FUTEX).wakes(421 * MS, IDLE, SERVER).runs(421 * MS + 5, SERVER);
+    story.sleeps(422 * MS, SERVER, 1, FUTEX).wakes(861 * MS, WORKER, SERVER).runs(861 * MS + 5, SERVER);
+    story.sleeps(863 * MS, SERVER, 1, RECEIVE);
+    story
+}
+
+fn futex_timeout_and_lock() -> Story {
+    in_rounds(1, 152, |story, from| {
+        story.sleeps(from, SERVER, 1, FUTEX).wakes(from + 50 * MS, WORKER, SERVER).runs(from + 50 * MS + 5, SERVER);
+    })
 }
 
 /// The server's futex wait ends on top of what the worker, busy for long, does.

@@ -14,10 +14,11 @@ mod ledger;
 mod piece;
 #[cfg(test)]
 mod properties;
-#[cfg(test)]
-mod single_loss;
+mod rounds;
 mod rules;
 mod service;
+#[cfg(test)]
+mod single_loss;
 #[cfg(test)]
 pub(crate) mod story;
 mod symbol;

@@ -8,6 +8,7 @@ use crate::attribution::cause::Cause;
 use crate::attribution::evidence::{Evidence, OtherSocket, described, text};
 use crate::attribution::frame::Wait;
 use crate::attribution::piece::Piece;
+use crate::attribution::rounds::Rounds;
 use crate::attribution::symbol::StackRef;
 use crate::attribution::thread::{Blocked, By, Data, Interval, NextCall, Wake};
 use crate::clock::MonoNs;
@@ -105,12 +106,29 @@ impl<'a> Sleep<'a> {
     /// A futex: its waker held it, unless the wait ended by its own timeout.
     fn futex(&self) -> Vec<Piece> {
         match self.blocked.wake {
-            Some(wake) if wake.by_timer() => {
+            Some(wake) if wake.by_timer() => self.timed_out(wake),
+            Some(_) if self.waker().is_err() => self.unproven(),
+            _ => self.follow(Cause::AppFutex),
+        }
+    }
+
+    /// A futex wait that its timeout ended: the thread's own choice, if it did not go on with it.
+    fn timed_out(&self, wake: &Wake) -> Vec<Piece> {
+        let life = self.evidence.life_at(self.seat.task, self.at.to);
+        match life.map_or(Rounds::Alone, |life| life.rounds(self.blocked, wake)) {
+            Rounds::Alone => {
                 let meaning = "the thread waits until a timeout of its own";
                 self.meant(Cause::AppSelfWait, Some("the wait ended by its own timeout"), meaning)
             }
-            Some(_) if self.waker().is_err() => self.unproven(),
-            _ => self.follow(Cause::AppFutex),
+            Rounds::Unknown(why) => self.unknown(format!("asleep in {}; {why}", self.frame)),
+            Rounds::Ended(last) => {
+                let blocked = Blocked { wake: Some(last), ..*self.blocked };
+                let sleep = Sleep { blocked: &blocked, seat: self.seat, evidence: self.evidence, ..*self };
+                let mut pieces = if sleep.waker().is_ok() { sleep.follow(Cause::AppFutex) } else { sleep.unproven() };
+                let fact = "it waited in rounds with a timeout, until woken before one";
+                pieces.iter_mut().for_each(|piece| piece.learn(fact.to_owned()));
+                pieces
+            }
         }
     }
 
@@ -207,6 +225,7 @@ impl<'a> Sleep<'a> {
                 self.dependency()
             }
             Role::Server if self.local_waker() => self.follow_work(),
+            Role::Peer if self.waited_for_by_a_thread() && self.local_waker() => self.follow(Cause::AppBlockedIo),
             Role::Server | Role::Peer => self.unknown(self.unknown_poll()),
         }
     }
@@ -302,6 +321,11 @@ impl<'a> Sleep<'a> {
     /// A hand-over happens in the slice before the wait.
     fn work_since(&self) -> MonoNs {
         self.blocked.from.before(NOTICEABLE)
+    }
+
+    /// Whether it stands between the check's thread and whoever woke it: a lock, or a local peer.
+    fn waited_for_by_a_thread(&self) -> bool {
+        matches!(self.seat.waits.last(), Some(Cause::AppFutex | Cause::AppBlockedIo))
     }
 
     fn local_waker(&self) -> bool {
