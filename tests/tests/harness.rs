@@ -2,6 +2,9 @@
 
 use anyhow::{Context, Result, ensure};
 use probe_tests::lab::cgroup::CpuGroup;
+use probe_tests::lab::software::fetch::unpacked;
+use probe_tests::lab::software::{Software, server_dir};
+use probe_tests::lab::truth::descendants;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -40,6 +43,35 @@ fn a_killed_lab_leaves_nothing_behind() -> Result<()> {
     drop(CpuGroup::create()?);
     ensure!(!group.exists(), "{} is still there", group.display());
     Ok(())
+}
+
+#[test]
+fn a_killed_lab_ends_the_server_that_it_hosts() -> Result<()> {
+    if !is_root() {
+        println!("skipped: namespaces need root");
+        return Ok(());
+    }
+    if let Err(why) = unpacked(Software::Nginx) {
+        println!("skipped: nginx cannot be had from Debian: {why:#}");
+        return Ok(());
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
+    let mut lab =
+        Lab(command.args(["rehearse", "nginx-healthy"]).stdout(Stdio::null()).spawn().context("start the lab")?);
+    let servers = |lab: &Lab| descendants(lab.0.id()).into_iter().filter(is_nginx).collect::<Vec<u32>>();
+    // It may first wait for its turn.
+    await_that("a master and its worker run", Duration::from_secs(120), || servers(&lab).len() == 2)?;
+    let (servers, dir) = (servers(&lab), server_dir(lab.0.id()));
+    ensure!(dir.exists(), "{} does not exist", dir.display());
+    lab.0.kill().context("kill the lab")?;
+    lab.0.wait().context("wait for the lab")?;
+    await_that("server and directory are gone", Duration::from_secs(5), || {
+        !servers.iter().any(is_nginx) && !dir.exists()
+    })
+}
+
+fn is_nginx(process: &u32) -> bool {
+    fs::read_to_string(format!("/proc/{process}/comm")).is_ok_and(|comm| comm.trim() == "nginx")
 }
 
 /// `/proc` entries of a process's children, which name them for as long as they live.

@@ -69,6 +69,18 @@ scenarios! {
     an_event_loop_that_starves_its_replies_is_on_cpu: "loop-starves-replies",
     a_fair_event_loop_under_the_same_load_is_not_blamed: "loop-is-fair",
     an_event_loop_with_a_budget_is_not_blamed: "loop-has-a-budget",
+    a_quiet_redis_is_blamed_for_nothing: "redis-healthy",
+    a_redis_that_sleeps_is_a_wait_of_its_own: "redis-sleeps",
+    a_script_in_redis_is_on_cpu: "redis-script",
+    a_log_of_redis_behind_a_frozen_disk_is_writeback: "redis-log-on-slow-disk",
+    a_lock_of_the_interpreter_is_charged_to_its_holder: "python-lock",
+    a_quiet_nginx_is_blamed_for_nothing: "nginx-healthy",
+    a_stopped_nginx_worker_is_a_wait_of_its_own: "nginx-worker-stopped",
+    a_file_of_nginx_on_a_frozen_disk_is_the_block_queue: "nginx-slow-disk",
+    a_busy_event_loop_of_node_is_on_cpu: "node-event-loop",
+    a_collection_of_garbage_is_charged_to_the_collector: "java-collection",
+    a_checkpoint_of_postgres_on_a_frozen_disk_is_writeback: "postgres-checkpoint",
+    a_row_lock_of_postgres_is_charged_to_the_session_that_has_it: "postgres-row-lock",
 }
 
 #[test]

@@ -36,8 +36,8 @@ const UNSEEN: &str = "it timed out, and a switch record of what the thread did n
 /// What comes after a wait that timed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next<'a> {
-    /// Another round, which timed out as well.
-    Round,
+    /// Another round, which timed out as well, with this wake-up.
+    Round(&'a Wake),
     /// Another round, ended so long after its beginning by a wake-up that is no timeout.
     Ended(&'a Wake, DurNs),
     /// What it did is not known.
@@ -53,17 +53,15 @@ impl Life {
         let mut timed_out = 1 + usize::from(self.timed_out_before(wait));
         let mut seen = 0;
         let mut end = wake;
-        loop {
+        while seen < LOOK {
             match self.next_round(end, wait.stack, &mut seen) {
-                Next::Round if seen >= LOOK => return Rounds::Unknown(NO_END),
-                Next::Round => timed_out += 1,
-                Next::Ended(_, time) if time > longest => break,
+                Next::Round(wake) => (timed_out, end) = (timed_out + 1, wake),
+                Next::Ended(wake, time) if time <= longest => {
+                    return if timed_out < 2 { Rounds::Unknown(AGAIN) } else { Rounds::Ended(wake) };
+                }
                 Next::Unseen => return Rounds::Unknown(UNSEEN),
-                Next::Ended(..) if timed_out < 2 => return Rounds::Unknown(AGAIN),
-                Next::Ended(wake, _) => return Rounds::Ended(wake),
-                Next::Other => break,
+                Next::Ended(..) | Next::Other => break,
             }
-            end = self.timeout_after(end).unwrap_or(end);
         }
         if timed_out < 2 { Rounds::Alone } else { Rounds::Unknown(NO_END) }
     }
@@ -75,37 +73,28 @@ impl Life {
         for mark in self.marks.range(begin..) {
             *seen += 1;
             match (mark, asleep_since) {
-                (Mark::In(switch), _) => on_since = Some(switch.at),
-                (Mark::Out(switch, leave), _) if works(on_since, switch.at) || !goes_on(*leave, stack) => {
-                    return Next::Other;
+                (Mark::In(switch), None) => on_since = Some(switch.at),
+                (Mark::Out(switch, _), None) if works(on_since, switch.at) => return Next::Other,
+                (Mark::Out(switch, leave), None) if asleep(*leave) && leave.stack == stack => {
+                    asleep_since = Some(switch.at);
                 }
-                (Mark::Out(switch, leave), _) if asleep(*leave) => asleep_since = Some(switch.at),
-                (Mark::Out(..) | Mark::Waking(_), None) | (Mark::Out(..), Some(_)) => {}
-                (Mark::Waking(wake), Some(_)) if wake.by_timer() => return Next::Round,
+                (Mark::Out(_, leave), None) if can_run(*leave) => {}
+                // Woken while it runs, for nothing.
+                (Mark::Waking(_), None) => {}
+                (Mark::Waking(wake), Some(_)) if wake.by_timer() => return Next::Round(wake),
                 (Mark::Waking(wake), Some(since)) => return Next::Ended(wake, wake.at.since(since)),
                 (Mark::Present(_) | Mark::Gone { .. }, _) => return Next::Unseen,
-                (Mark::Read { .. } | Mark::Call(_) | Mark::Seen { .. } | Mark::Born(_) | Mark::Ended(_), _) => {
-                    return Next::Other;
-                }
+                _ => return Next::Other,
             }
         }
         Next::Other
-    }
-
-    /// The wake-up that ended the round after `wake`.
-    fn timeout_after(&self, wake: &Wake) -> Option<&Wake> {
-        let begin = self.marks.partition_point(|mark| mark.at() <= wake.at);
-        self.marks.range(begin..).find_map(|mark| match mark {
-            Mark::Waking(next) if next.by_timer() => Some(next),
-            _ => None,
-        })
     }
 
     /// Whether the same wait, before this one, timed out too.
     fn timed_out_before(&self, wait: &Blocked<'_>) -> bool {
         let Some(wake) = self.wakes_before(wait.from).next().filter(|wake| wake.by_timer()) else { return false };
         let asleep = self.last_sleep_before(wake.at) == Some(wait.stack);
-        asleep && matches!(self.next_round(wake, wait.stack, &mut 0), Next::Round)
+        asleep && matches!(self.next_round(wake, wait.stack, &mut 0), Next::Round(_))
     }
 }
 
@@ -118,7 +107,7 @@ const fn asleep(leave: Leave) -> bool {
     !leave.preempted && leave.state & 3 != 0
 }
 
-/// Whether it was taken off its CPU, or fell asleep in `stack`.
-fn goes_on(leave: Leave, stack: StackRef) -> bool {
-    if asleep(leave) { leave.stack == stack } else { leave.preempted || leave.state & 0xfd == 0 }
+/// Whether it only lost the CPU. 256 is how some kernels mark that.
+const fn can_run(leave: Leave) -> bool {
+    leave.preempted || leave.state & !256 == 0
 }

@@ -150,8 +150,8 @@ pub enum Fault {
     Asked(&'static [&'static str]),
     /// Another client asks for this while writes to the server's disk are frozen.
     AskedOnFrozenDisk(&'static [&'static str]),
-    /// Reads from the server's disk are frozen.
-    FrozenReads,
+    /// The server's disk is frozen, whatever the server does there.
+    DiskFreezes,
     /// The route to the server becomes a black hole.
     Blackhole,
     /// The client does not read answers.
@@ -214,11 +214,12 @@ const fn slow(cause: &'static [&'static str], offender: &'static str) -> Expect 
 
 const PING: Real = Real { software: Software::Redis, check: &["PING"], signature: "redis-ping" };
 const REDIS: Server = Server::Real(PING);
-const POSTGRES: Server = Server::Real(Real {
+const POSTGRES: Server = Server::Real(BEAT);
+const BEAT: Real = Real {
     software: Software::Postgres,
     check: &["UPDATE health SET beat = beat + 1"],
     signature: r#"tcp:port=5432,at=0,bytes="Q",at=5,bytes="UPDATE health",reply-at=0,reply-bytes="C""#,
-});
+};
 
 /// A web server that is asked for a page.
 const fn web(software: Software, check: &'static [&'static str]) -> Server {
@@ -568,12 +569,7 @@ pub const CASES: &[Case] = &[
         proof: Counter::ReceiveBufferErrors,
         ..QUIET
     },
-    Case {
-        name: "redis-healthy",
-        claim: "redis answers, and nothing is blamed",
-        server: REDIS,
-        ..QUIET
-    },
+    Case { name: "redis-healthy", claim: "redis answers, and nothing is blamed", server: REDIS, ..QUIET },
     Case {
         name: "redis-sleeps",
         claim: "the one thread of redis sleeps, as another client told it to",
@@ -608,7 +604,7 @@ pub const CASES: &[Case] = &[
         claim: "threads of Python wait for the interpreter's lock, whose holder computes",
         server: web(Software::Python, &["GET", "/"]),
         fault: Fault::Asked(&["PUT", "/400"]),
-        expect: slow(&["app.futex"], "python3.11"),
+        expect: Expect { at_least: 4, ..slow(&["app.futex"], "report-maker") },
         proof: Counter::CpuTime,
         ..QUIET
     },
@@ -632,7 +628,7 @@ pub const CASES: &[Case] = &[
         name: "nginx-slow-disk",
         claim: "the worker of nginx reads a file from a frozen disk",
         server: web(Software::Nginx, &["GET", "/static"]),
-        fault: Fault::FrozenReads,
+        fault: Fault::DiskFreezes,
         expect: slow(&["storage.block_queue"], "nginx"),
         proof: Counter::FaultLog,
         ..QUIET
@@ -658,14 +654,23 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "postgres-row-lock",
-        claim: "sessions of PostgreSQL wait for a row that another session has locked while it computes",
+        claim: "sessions of PostgreSQL wait for a row that another session has locked in an open transaction",
         server: POSTGRES,
         fault: Fault::Asked(&[
-            "UPDATE health SET beat = beat + 1; SELECT count(*) FROM generate_series(1, 1500000) AS n WHERE n % 3 = 1",
+            "COPY (SELECT 'another-session') TO '/proc/self/comm'; UPDATE health SET beat = beat + 1; SELECT pg_sleep(0.4)",
         ]),
-        fault_ms: 200,
-        expect: slow(&["app.blocked_io"], "postgres"),
-        proof: Counter::CpuTime,
+        expect: slow(&["app.blocked_io"], "another-session"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "postgres-checkpoint",
+        claim: "sessions of PostgreSQL wait for a commit that syncs its log, at a checkpoint on a frozen disk",
+        server: Server::Real(Real { software: Software::PostgresDisk, ..BEAT }),
+        fault: Fault::AskedOnFrozenDisk(&["CHECKPOINT"]),
+        expect: slow(&["storage.writeback"], "postgres"),
+        twin_of: Some("postgres-row-lock"),
+        proof: Counter::FaultLog,
         ..QUIET
     },
 ];
@@ -728,7 +733,7 @@ impl Case {
     /// Whether its server needs a disk that can be frozen.
     #[must_use]
     pub const fn on_disk(&self) -> bool {
-        matches!(self.fault, Fault::FrozenDisk | Fault::AskedOnFrozenDisk(_) | Fault::FrozenReads)
+        matches!(self.fault, Fault::FrozenDisk | Fault::AskedOnFrozenDisk(_) | Fault::DiskFreezes)
     }
 }
 

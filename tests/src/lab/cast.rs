@@ -3,7 +3,7 @@
 use super::case::{Case, Fault, Process as ServerOptions, Server};
 use super::leash::Leash;
 use super::process::{Launcher, Process};
-use super::software::{Real, fetch};
+use super::software::{Real, fetch, server_dir};
 use super::workload::PORT;
 use super::world::{PNIC, VNIC, World};
 use anyhow::{Context, Result};
@@ -89,7 +89,7 @@ pub(super) fn start_server(
 /// Starts the host of a real server.
 fn start_host(launcher: &Launcher, real: Real, world: &World, disk: Option<&Disk>) -> Result<Process> {
     let root = fetch::unpacked(real.software)?;
-    let dir = std::env::temp_dir().join(format!("whylag-lab-server-{}", std::process::id()));
+    let dir = server_dir(std::process::id());
     // Not on the leash: it has to outlive a lab that is killed.
     let mut command = Command::new(&launcher.lab);
     command.args(["role", "host", "--software", real.software.name()]).arg("--root").arg(root);
@@ -101,7 +101,14 @@ fn start_host(launcher: &Launcher, real: Real, world: &World, disk: Option<&Disk
 }
 
 /// A role that speaks to a real server, in the client's namespace.
-fn start_dialogue(launcher: &Launcher, role: &str, real: Real, leash: &Leash, world: &World, how: Vec<String>) -> Result<Process> {
+fn start_dialogue(
+    launcher: &Launcher,
+    role: &str,
+    real: Real,
+    leash: &Leash,
+    world: &World,
+    how: Vec<String>,
+) -> Result<Process> {
     let to = SocketAddrV4::new(world.server(), real.software.port());
     let mut args = vec![format!("--to={to}"), format!("--language={}", real.software.language().name())];
     args.extend(how);

@@ -209,7 +209,7 @@ impl Rig {
             }
             Fault::Rush { .. } => self.rush(ms),
             Fault::FrozenDisk | Fault::AskedOnFrozenDisk(_) => self.freeze_disk(ms),
-            Fault::FrozenReads => self.freeze_reads(ms),
+            Fault::DiskFreezes => self.freeze_around(ms),
             Fault::Shipper => self.stall_shipper(ms),
             Fault::Stopped if matches!(self.case.server, Server::Real(_)) => self.fail_server(ms),
             Fault::Stopped => self.bracket(|rig| rig.stop_server(time)),
@@ -297,7 +297,7 @@ impl Rig {
         Ok(())
     }
 
-    fn freeze_reads(&mut self, ms: u64) -> Result<()> {
+    fn freeze_around(&mut self, ms: u64) -> Result<()> {
         let disk = &mut self.disk.as_mut().context("the case has a disk")?.guardian;
         disk.order(Order::Fault { ms })?;
         self.window = await_fault(disk)?;

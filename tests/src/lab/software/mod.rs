@@ -40,8 +40,10 @@ pub enum Software {
     Node,
     /// A JVM with a heap to collect, by its one collecting thread.
     Java,
-    /// PostgreSQL, a process for each session.
+    /// PostgreSQL, a process for each session, in memory as far as it goes.
     Postgres,
+    /// PostgreSQL that syncs each commit.
+    PostgresDisk,
 }
 
 /// A program that is started, with its arguments.
@@ -70,6 +72,7 @@ impl Software {
             Self::Node => "node",
             Self::Java => "java",
             Self::Postgres => "postgres",
+            Self::PostgresDisk => "postgres-disk",
         }
     }
 
@@ -78,6 +81,7 @@ impl Software {
     pub const fn bundle(self) -> &'static str {
         match self {
             Self::RedisLog => Self::Redis.name(),
+            Self::PostgresDisk => Self::Postgres.name(),
             other => other.name(),
         }
     }
@@ -113,7 +117,7 @@ impl Software {
                 "zlib1g",
             ],
             Self::Java => &["openjdk-17-jre-headless", "zlib1g"],
-            Self::Postgres => &[
+            Self::Postgres | Self::PostgresDisk => &[
                 "postgresql-15",
                 "libpq5",
                 "libicu72",
@@ -134,7 +138,9 @@ impl Software {
     #[must_use]
     pub const fn unread(self) -> &'static [&'static str] {
         match self {
-            Self::Postgres => &["--exclude=./usr/lib/postgresql/*/lib/bitcode", "--exclude=./usr/share/locale"],
+            Self::Postgres | Self::PostgresDisk => {
+                &["--exclude=./usr/lib/postgresql/*/lib/bitcode", "--exclude=./usr/share/locale"]
+            }
             _ => &[],
         }
     }
@@ -144,7 +150,7 @@ impl Software {
     pub const fn port(self) -> u16 {
         match self {
             Self::Redis | Self::RedisLog => 6379,
-            Self::Postgres => 5432,
+            Self::Postgres | Self::PostgresDisk => 5432,
             Self::Nginx | Self::Python | Self::Node | Self::Java => 8080,
         }
     }
@@ -154,7 +160,7 @@ impl Software {
     pub const fn language(self) -> Language {
         match self {
             Self::Redis | Self::RedisLog => Language::Redis,
-            Self::Postgres => Language::Postgres,
+            Self::Postgres | Self::PostgresDisk => Language::Postgres,
             Self::Nginx | Self::Python | Self::Node | Self::Java => Language::Http,
         }
     }
@@ -165,7 +171,7 @@ impl Software {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         match self {
             // It refuses to run as root. Here root calls itself otherwise, and no more.
-            Self::Postgres => words(&["unshare", "--user", "--map-user=1000"]),
+            Self::Postgres | Self::PostgresDisk => words(&["unshare", "--user", "--map-user=1000"]),
             // It has a part of its own code under /usr/share, wherever else it lies.
             Self::Node => {
                 let share = root.join("usr/share");
@@ -184,7 +190,7 @@ impl Software {
             Self::Python => vec![("server.py", include_str!("server.py").to_owned())],
             Self::Node => vec![("server.js", include_str!("server.js").to_owned())],
             Self::Java => vec![("Server.java", include_str!("Server.java").to_owned())],
-            Self::Postgres => vec![("hba.conf", "host all all 0.0.0.0/0 trust\n".to_owned())],
+            Self::Postgres | Self::PostgresDisk => vec![("hba.conf", "host all all 0.0.0.0/0 trust\n".to_owned())],
             Self::Redis | Self::RedisLog => Vec::new(),
         }
     }
@@ -192,14 +198,20 @@ impl Software {
     /// What is to be run to its end before the server starts.
     #[must_use]
     pub fn preparations(self, data: &Path) -> Vec<Start> {
-        let Self::Postgres = self else { return Vec::new() };
+        if self.language() != Language::Postgres {
+            return Vec::new();
+        }
         let data = data.join("base").display().to_string();
-        let initdb = ["-D", &data, "-A", "trust", "-U", "lab", "-E", "UTF8", "--locale=C", "--no-sync"];
+        let initdb =
+            ["-D", &data, "-A", "trust", "-U", "lab", "-E", "UTF8", "--locale=C", "--no-sync", "--wal-segsize=1"];
         let single = ["--single", "-D", &data, "-c", "fsync=off", "postgres"];
-        vec![start("usr/lib/postgresql/15/bin/initdb", &initdb), Start {
-            input: "CREATE TABLE health AS SELECT 0 AS beat\n",
-            ..start("usr/lib/postgresql/15/bin/postgres", &single)
-        }]
+        vec![
+            start("usr/lib/postgresql/15/bin/initdb", &initdb),
+            Start {
+                input: "CREATE TABLE health AS SELECT 0 AS beat\n",
+                ..start("usr/lib/postgresql/15/bin/postgres", &single)
+            },
+        ]
     }
 
     /// The server itself.
@@ -212,8 +224,12 @@ impl Software {
             Self::Nginx => start("usr/sbin/nginx", &["-e", "stderr", "-c", &in_dir("nginx.conf")]),
             Self::Python => start("usr/bin/python3.11", &["-I", "-B", &in_dir("server.py")]),
             Self::Node => start("usr/bin/node", &[&in_dir("server.js")]),
-            Self::Java => start(JAVA, &["-XX:+UseSerialGC", "-Xms768m", "-Xmx768m", "-Xlog:gc", &in_dir("Server.java")]),
-            Self::Postgres => postgres(&data, &in_dir("hba.conf")),
+            Self::Java => {
+                start(JAVA, &["-XX:+UseSerialGC", "-Xms768m", "-Xmx768m", "-Xlog:gc", &in_dir("Server.java")])
+            }
+            Self::Postgres => postgres(&data, &in_dir("hba.conf"), &["fsync=off", "synchronous_commit=off"]),
+            // The disk is small.
+            Self::PostgresDisk => postgres(&data, &in_dir("hba.conf"), &["max_wal_size=8MB", "min_wal_size=2MB"]),
         }
     }
 }
@@ -230,10 +246,10 @@ fn redis(data: &str, log: &str) -> Start {
     start("usr/bin/redis-server", &[plain.as_slice(), &log].concat())
 }
 
-fn postgres(data: &str, clients: &str) -> Start {
+fn postgres(data: &str, clients: &str, own: &[&str]) -> Start {
     let (base, clients) = (format!("{data}/base"), format!("hba_file={clients}"));
-    let settings = ["fsync=off", "synchronous_commit=off", "autovacuum=off", "jit=off", "unix_socket_directories="];
-    let settings = settings.into_iter().chain([clients.as_str()]);
+    let settings = ["autovacuum=off", "jit=off", "unix_socket_directories=", &clients];
+    let settings = settings.iter().chain(own);
     let mut args = vec!["-D", &base, "-h", "0.0.0.0"];
     args.extend(settings.flat_map(|setting| ["-c", setting]));
     start("usr/lib/postgresql/15/bin/postgres", &args)
@@ -253,6 +269,12 @@ fn nginx_conf(dir: &Path, data: &Path) -> String {
 
 /// The file that nginx serves from the disk.
 pub const STATIC_FILE: &str = "static";
+
+/// The directory of the server that a lab with this process number hosts.
+#[must_use]
+pub fn server_dir(lab: u32) -> PathBuf {
+    std::env::temp_dir().join(format!("whylag-lab-server-{lab}"))
+}
 
 /// Where a server keeps what it writes, if not on a disk of the case.
 #[must_use]

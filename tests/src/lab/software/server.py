@@ -1,4 +1,6 @@
 import http.server
+import sys
+import threading
 import time
 
 
@@ -27,6 +29,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(b"ok")
 
     def do_PUT(self):
+        with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as comm:
+            comm.write("report-maker")
         add(int(self.path[1:]) * RATE)
         self.do_GET()
 
@@ -35,4 +39,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 RATE = per_millisecond()
+# A thread that waits for the lock asks again as often. More seldom, fewer find it free by chance,
+# of whom nothing shows from whom they took it over.
+sys.setswitchinterval(0.05)
 http.server.ThreadingHTTPServer(("0.0.0.0", 8080), Handler).serve_forever()

@@ -71,7 +71,8 @@ impl Disk {
 
     /// Bytes per second that may be written, and read; 0 lifts the limit.
     fn limit(&self, bytes: u32) -> Result<()> {
-        let limit = |file| fs::write(file, format!("{} {bytes}", self.device)).with_context(|| format!("write to {file}"));
+        let limit =
+            |file| fs::write(file, format!("{} {bytes}", self.device)).with_context(|| format!("write to {file}"));
         [THROTTLE, READ_THROTTLE].into_iter().try_for_each(limit)
     }
 }
