@@ -87,7 +87,7 @@ impl Host {
         let server = self.args.software.server(&self.args.dir, &self.data);
         self.child = Some(self.spawn(&server)?);
         let deadline = Instant::now() + START_PATIENCE;
-        while !self.listens() {
+        while !self.listens() || !self.says_ready() {
             let ended = self.child.as_mut().is_none_or(|child| child.try_wait().is_ok_and(|status| status.is_some()));
             ensure!(!ended, "{} ended: {}", server.program, self.said());
             ensure!(Instant::now() < deadline, "{} does not listen: {}", server.program, self.said());
@@ -124,6 +124,11 @@ impl Host {
         let text = fs::read_to_string(self.log()).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines.get(lines.len().saturating_sub(TAIL_LINES)..).unwrap_or_default().join(" | ")
+    }
+
+    fn says_ready(&self) -> bool {
+        let said = |line| fs::read_to_string(self.log()).is_ok_and(|text| text.contains(line));
+        self.args.software.ready_line().is_none_or(said)
     }
 
     /// Whether someone listens on its port in its namespace.

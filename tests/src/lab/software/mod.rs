@@ -155,6 +155,15 @@ impl Software {
         }
     }
 
+    /// What it writes to its log when it is ready, if it listens before.
+    #[must_use]
+    pub const fn ready_line(self) -> Option<&'static str> {
+        match self.language() {
+            Language::Postgres => Some("ready to accept connections"),
+            Language::Redis | Language::Http => None,
+        }
+    }
+
     /// How it is spoken to.
     #[must_use]
     pub const fn language(self) -> Language {
