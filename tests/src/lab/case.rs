@@ -689,7 +689,7 @@ impl Case {
     pub fn slowed(&self, factor: u64) -> Self {
         let server = match self.server {
             Server::Process(process) => Server::Process(Process { work_us: process.work_us * factor, ..process }),
-            Server::Vm(fault) => Server::Vm(fault),
+            other => other,
         };
         let fault = match self.fault {
             // A queue of the same length takes longer.
