@@ -4,8 +4,9 @@
 //!
 //! ```text
 //!  kernel             wire             collector                                      outside
-//!  hooks ──▶ [header|body] ──▶ Event ──▶ Journey ──▶ Ledger ──┬─▶ JSON, recording
-//!   emit          bytes    decode  order  correlate  attribute └─▶ Snapshot ─▶ text view
+//!  hooks ──▶ [header|body] ──▶ Event ──▶ Journey ──▶ Ledger ───┬─▶ JSON, recording
+//!   emit          bytes    decode  order  correlate  attribute ├─▶ Flame ─▶ flame graph
+//!    │                                                         └─▶ Snapshot ─▶ text view
 //!    │ Loss ──────────────────────────▶ loss ledger ──────────────▶ in every output
 //! ```
 //!
@@ -37,6 +38,7 @@ pub mod journey;
 pub mod attribution;
 pub mod symbols;
 pub mod summary;
+pub mod flame;
 
 // Results to the outside.
 pub mod catalog;

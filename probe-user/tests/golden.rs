@@ -2,12 +2,14 @@
 //!
 //! Each `tests/data/NAME.whylag` is a run of the lab case NAME (`cargo xtask lab run NAME --record
 //! FILE`, with the groups of its threads renamed). `NAME.expected` beside it holds a line per check,
-//! then episode, loss and summary as they are printed. `UPDATE=1 cargo test --test golden` writes
-//! them anew; review the difference like code.
+//! then episode, loss and summary as they are printed; `NAME.KIND.folded` and `NAME.KIND.svg` are
+//! its flame graphs. `UPDATE=1 cargo test --test golden` writes them anew; review the difference
+//! like code.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -19,12 +21,15 @@ fn recordings() -> Vec<PathBuf> {
     recordings
 }
 
-fn replayed(recording: &Path) -> String {
-    let whylag =
-        Command::new(env!("CARGO_BIN_EXE_whylag")).arg("replay").arg(recording).args(["--format", "json"]).output();
+fn whylag(command: &str, recording: &Path, options: &[&str]) -> String {
+    let whylag = Command::new(env!("CARGO_BIN_EXE_whylag")).arg(command).arg(recording).args(options).output();
     let output = whylag.unwrap();
     assert!(output.status.success(), "{}: {}", recording.display(), String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+fn replayed(recording: &Path) -> String {
+    whylag("replay", recording, &["--format", "json"])
 }
 
 /// A check in one line: its end, its time, who took how much of it, and the verdict.
@@ -61,17 +66,52 @@ fn difference(expected: &str, told: &str) -> String {
 
 #[test]
 fn a_recording_leads_to_the_same_conclusions_as_ever() {
-    let update = std::env::var_os("UPDATE").is_some();
     let recordings = recordings();
     assert!(recordings.len() >= 7, "{recordings:?}");
     for recording in recordings {
-        let (told, beside) = (told(&replayed(&recording)), recording.with_extension("expected"));
-        if update {
-            std::fs::write(&beside, &told).unwrap();
-        }
-        let expected = std::fs::read_to_string(&beside).unwrap();
-        assert!(told == expected, "{}, {}", recording.display(), difference(&expected, &told));
+        compare(&recording, "expected", &told(&replayed(&recording)));
     }
+}
+
+/// Compares with the file of that extension beside the recording, or writes it anew.
+fn compare(recording: &Path, extension: &str, told: &str) {
+    let beside = recording.with_extension(extension);
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&beside, told).unwrap();
+    }
+    let expected = std::fs::read_to_string(&beside).unwrap();
+    assert!(told == expected, "{}, {}", beside.display(), difference(&expected, told));
+}
+
+fn flame(recording: &Path, kind: &str, format: &str) -> String {
+    whylag("flame", recording, &["--kind", kind, "--format", format])
+}
+
+/// Time of the slow checks of a replay, each as it was told last.
+fn delay(output: &str) -> u64 {
+    let lines = output.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let checks = lines.filter(|line| line["type"] == "journey");
+    let last: BTreeMap<_, _> = checks.map(|check| (check["id"].to_string(), check)).collect();
+    let slow = last.values().filter(|check| check["slow"] == true);
+    slow.map(|check| check["elapsed_ns"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn the_flame_graph_of_a_recording_is_as_ever_and_as_wide_as_its_slow_checks_took() {
+    for recording in recordings().into_iter().filter(|path| !path.ends_with("healthy.whylag")) {
+        let folded = flame(&recording, "delay", "folded");
+        let total: u64 = folded.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
+        assert_eq!(total, delay(&replayed(&recording)), "{}", recording.display());
+        compare(&recording, "delay.folded", &folded);
+    }
+}
+
+#[test]
+fn the_drawings_of_a_mutex_are_as_ever() {
+    let recording = recordings().into_iter().find(|path| path.ends_with("lock-holder-computes.whylag")).unwrap();
+    compare(&recording, "delay.svg", &flame(&recording, "delay", "svg"));
+    compare(&recording, "diff.svg", &flame(&recording, "diff", "svg"));
+    compare(&recording, "diff.folded", &flame(&recording, "diff", "folded"));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use probe_user::{
     attribution::{CAUSES, CauseRow},
     catalog::{FIELDS, Field, Shape, Unit},
     hooks::{Attach, Choice, Cost, Direction, HOOKS, Hook},
-    journey::{Custody, STAGES},
+    journey::STAGES,
 };
 
 use crate::markdown::{code, codes, heading, table};
@@ -16,24 +16,12 @@ pub(crate) fn stages() -> String {
     let mut page = heading("Stages", "`STAGES`", introduction);
     let head = ["#", "stage", "marks that the check", "seen by", "span that follows", "custody"];
     let rows = STAGES.iter().zip(1..).map(|(row, number): (_, u32)| {
-        let custody = custody(row.then.custody()).to_owned();
+        let custody = row.then.custody().name().to_owned();
         let (meaning, seen_by) = (row.meaning.to_owned(), row.seen_by.to_owned());
         [number.to_string(), code(row.name), meaning, seen_by, code(row.then.name()), custody]
     });
     table(&mut page, head, rows);
     page
-}
-
-const fn custody(custody: Custody) -> &'static str {
-    match custody {
-        Custody::Outside => "outside",
-        Custody::ReceivePath => "receive path",
-        Custody::Forwarding => "forwarding",
-        Custody::Vm => "vm",
-        Custody::Socket => "socket",
-        Custody::Thread => "thread",
-        Custody::TransmitPath => "transmit path",
-    }
 }
 
 pub(crate) fn causes() -> String {

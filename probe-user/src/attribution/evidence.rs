@@ -5,12 +5,11 @@
 //! count. In steady state a push allocates nothing.
 
 use super::frame::{self, Frame, Wait};
-use super::ledger::Offender;
+use super::ledger::{Hop, Offender};
 use super::symbol::{Fast, StackRef, Stacks, Symbols};
 use super::thread::{
-    Account, Blocked, Call, Data, Interval, Leave, Life, Mark, Named, SoftirqRuns, Switch, Throttled, Wake,
+    Account, Blocked, Call, Data, Interval, Leave, Life, Mark, Named, SoftirqRuns, State, Switch, Throttled, Wake,
 };
-
 use super::traffic::Traffic;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Body, Event, Fact, InterfaceFact, InterfaceId, TaskFact, TaskId};
@@ -110,6 +109,8 @@ pub struct Evidence {
     sees: Sees,
     blind: Blind,
     usage: Cell<Usage>,
+    /// Entries of ledgers carry the threads they were reached by.
+    tells_hops: bool,
 }
 
 /// What judging a check took out of the evidence.
@@ -161,6 +162,11 @@ impl Blind {
 }
 
 impl Evidence {
+    /// From here on, ledgers tell by which threads and kernel stacks each entry was reached.
+    pub fn tell_hops(&mut self) {
+        self.tells_hops = true;
+    }
+
     /// Takes in one event. Events must come in the order of their time.
     pub fn push(&mut self, event: &Event) {
         self.witness(event);
@@ -525,6 +531,24 @@ impl Evidence {
             (None, StackRef::NotKept) => "asleep, and there was no room for its kernel stack".to_owned(),
             (None, StackRef::NotTaken) => "asleep, and no kernel stack was taken".to_owned(),
         }
+    }
+
+    /// `task` and, if it sleeps, where; `None` when hops are not told.
+    pub(super) fn hop(&self, task: TaskId, interval: &Interval<'_>) -> Option<Hop> {
+        if !self.tells_hops {
+            return None;
+        }
+        let frames = match &interval.state {
+            State::Blocked(blocked) => self.shown(blocked),
+            State::OnCpu { .. } | State::Runnable(_) | State::Stopped { .. } | State::Unknown(_) => Vec::new(),
+        };
+        let comm = self.life_at(task, interval.to).map_or(String::new(), |life| text(&life.comm));
+        Some(Hop { comm, task, frames })
+    }
+
+    fn shown(&self, blocked: &Blocked<'_>) -> Vec<String> {
+        let stack = self.stacks.frames(blocked.stack).iter().map(|address| self.symbols.at(*address));
+        frame::shown(stack.chain(blocked.asleep_in.map(Some)))
     }
 
     fn frames<'a>(&'a self, blocked: &Blocked<'a>) -> impl Iterator<Item = &'a Frame> {

@@ -377,6 +377,17 @@ pub(super) fn classify<'a>(frames: impl Iterator<Item = &'a Frame>) -> Option<(W
     best.map(|(wait, frame)| (wait, frame.name()))
 }
 
+/// A stack as it is shown, outermost first, from frames innermost first of which some have no
+/// name: without the frames of tracing and of the scheduler.
+pub(super) fn shown<'a>(frames: impl Iterator<Item = Option<&'a Frame>>) -> Vec<String> {
+    // A program that looks at the stack stands innermost, and has no name.
+    let own = frames.skip_while(|frame| frame.is_none_or(|frame| frame.glue));
+    let own = own.filter(|frame| frame.is_none_or(|frame| !frame.glue));
+    let mut shown: Vec<String> = own.map(|frame| frame.map_or("[unknown]", Frame::name).to_owned()).collect();
+    shown.reverse();
+    shown
+}
+
 /// The innermost function that says something of the wait, for frames without a known kind.
 pub(super) fn innermost<'a>(mut frames: impl Iterator<Item = &'a Frame>) -> Option<&'a str> {
     frames.find(|frame| !frame.glue).map(Frame::name)
@@ -403,7 +414,7 @@ fn bare(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::{Frame, Wait, classify, innermost};
+    use super::{Frame, Wait, classify, innermost, shown};
 
     fn frames(stack: &str) -> Vec<Frame> {
         stack.split(' ').map(Frame::new).collect()
@@ -458,6 +469,16 @@ mod tests {
     fn the_function_that_says_most_is_named() {
         let stack = "__schedule schedule io_schedule blk_mq_get_tag submit_bio_wait";
         assert_eq!(classify(frames(stack).iter()), Some((Wait::Block, "blk_mq_get_tag")));
+    }
+
+    #[test]
+    fn a_stack_is_shown_from_the_system_call_inwards_without_what_every_sleeper_has() {
+        let stack = frames("bpf_get_stack __schedule schedule futex_wait_queue do_futex.cold __x64_sys_futex");
+        let nameless = [None].into_iter().chain(stack.iter().map(Some));
+        assert_eq!(shown(nameless), ["__x64_sys_futex", "do_futex", "futex_wait_queue"]);
+        let middle = [stack.get(3), None, stack.get(5)];
+        assert_eq!(shown(middle.into_iter()), ["__x64_sys_futex", "[unknown]", "futex_wait_queue"]);
+        assert!(shown([None, None].into_iter()).is_empty(), "without any name there is nothing to show");
     }
 
     #[test]

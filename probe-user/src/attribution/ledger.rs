@@ -19,6 +19,27 @@ pub struct Offender {
     pub device: String,
 }
 
+/// A thread on the way from a check to who took its time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hop {
+    /// Its name; empty if unknown.
+    pub comm: String,
+    /// The thread.
+    pub task: TaskId,
+    /// The kernel functions it slept in, outermost first; empty if it did not sleep, or if no
+    /// stack of it is known.
+    pub frames: Vec<String>,
+}
+
+/// Time for which no cause is proven.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gap {
+    /// How long.
+    pub time: DurNs,
+    /// Why no cause is proven.
+    pub reason: String,
+}
+
 /// One part of a journey's time. Where very many parts fall into one span, equal ones are
 /// gathered: their time is exact, their place within the span is not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +57,9 @@ pub struct Entry {
     /// The waits followed from the check's own thread to this cause, outermost first; the last
     /// element is `cause`.
     pub path: Vec<Cause>,
+    /// The threads of that path, outermost first: the check's own, then each that was waited for.
+    /// Empty without threads, and unless the run [tells hops](crate::pipeline::Collector::telling_hops).
+    pub hops: Vec<Hop>,
     /// What proves it, one fact a line.
     pub evidence: Vec<String>,
     /// What is true here of all that the cause may mean.
@@ -61,6 +85,8 @@ pub struct Ledger {
     pub entries: Vec<Entry>,
     /// Time for which no cause is proven.
     pub unexplained: DurNs,
+    /// The same, one for each reason, the longest first; they sum to it.
+    pub gaps: Vec<Gap>,
     /// Why, one reason per kind of gap.
     pub unexplained_reasons: Vec<String>,
 }

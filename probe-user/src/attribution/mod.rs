@@ -29,6 +29,6 @@ pub(crate) mod verdict;
 pub use attribute::Attributor;
 pub use cause::{CAUSES, Cause, CauseRow, Family};
 pub use evidence::Evidence;
-pub use ledger::{Entry, Episode, EpisodeCause, Judged, Ledger, Offender, Unresolved, Verdict};
+pub use ledger::{Entry, Episode, EpisodeCause, Gap, Hop, Judged, Ledger, Offender, Unresolved, Verdict};
 pub use rules::outside::{Lapse, Lapses};
 pub use service::{Condition, Service, Stay};

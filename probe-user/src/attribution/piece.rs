@@ -4,9 +4,10 @@
 //! [`ledger`] sums them up.
 
 use super::cause::Cause;
-use super::ledger::{Entry, Ledger, Offender};
+use super::ledger::{Entry, Gap, Hop, Ledger, Offender};
 use crate::clock::{DurNs, MonoNs};
 use crate::journey::Span;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 /// Most pieces of one span that keep their own place; beyond it, equal ones are gathered.
@@ -26,6 +27,8 @@ pub(super) struct Charge {
     pub(super) offender: Option<Offender>,
     /// The waits that were followed; the last is the cause.
     pub(super) path: Vec<Cause>,
+    /// The threads of the path, outermost first.
+    hops: Vec<Hop>,
     pub(super) evidence: Vec<String>,
     /// What is true of this case of the cause, if that is less than all it may mean.
     meaning: Option<(Cause, &'static str)>,
@@ -33,7 +36,7 @@ pub(super) struct Charge {
 
 impl Charge {
     pub(super) fn new(cause: Cause, offender: Option<Offender>, fact: impl Into<String>) -> Self {
-        Self { offender, path: vec![cause], evidence: vec![fact.into()], meaning: None }
+        Self { offender, path: vec![cause], hops: Vec::new(), evidence: vec![fact.into()], meaning: None }
     }
 
     /// The same, reached by following `waits`.
@@ -50,6 +53,11 @@ impl Charge {
     /// Says what is true of this case of its cause.
     pub(super) fn meaning(mut self, meaning: &'static str) -> Self {
         self.meaning = self.path.last().map(|cause| (*cause, meaning));
+        self
+    }
+
+    fn behind(mut self, hop: &Hop) -> Self {
+        self.hops.insert(0, hop.clone());
         self
     }
 
@@ -107,7 +115,14 @@ impl Piece {
             Found::Charged(charge) => {
                 let fact = "and many shorter ones, of several threads or waits".to_owned();
                 let path = charge.path.last().copied().into_iter().collect();
-                Found::Charged(Rc::new(Charge { offender: None, path, evidence: vec![fact], meaning: charge.meaning }))
+                let meaning = charge.meaning;
+                Found::Charged(Rc::new(Charge {
+                    offender: None,
+                    path,
+                    hops: Vec::new(),
+                    evidence: vec![fact],
+                    meaning,
+                }))
             }
             Found::Unexplained(_) => Found::Unexplained(MANY_REASONS.to_owned()),
         };
@@ -125,12 +140,49 @@ impl Piece {
 
     /// Takes another piece of the same kind in; its place is the caller's business.
     fn absorb(&mut self, other: &Self) {
-        if let (Found::Charged(mine), Found::Charged(other)) = (&self.found, &other.found)
-            && !Rc::ptr_eq(mine, other)
-        {
-            other.evidence.iter().for_each(|fact| self.learn(fact.clone()));
+        let (Found::Charged(mine), Found::Charged(other)) = (&mut self.found, &other.found) else { return };
+        if Rc::ptr_eq(mine, other) {
+            return;
+        }
+        if mine.hops != other.hops {
+            let shared = shared_hops(&mine.hops, &other.hops);
+            Rc::make_mut(mine).hops = shared;
+        }
+        other.evidence.iter().for_each(|fact| self.learn(fact.clone()));
+    }
+}
+
+/// Says of all `pieces` that the check came to depend on them by `hop`. Charges that are shared
+/// stay so: a busy thread has thousands of pieces.
+pub(super) fn came_by(pieces: &mut [Piece], hop: &Hop) {
+    let mut known: HashMap<*const Charge, (Rc<Charge>, Rc<Charge>)> = HashMap::new();
+    for piece in pieces {
+        let Found::Charged(charge) = &mut piece.found else { continue };
+        if let Some(own) = Rc::get_mut(charge) {
+            own.hops.insert(0, hop.clone());
+            continue;
+        }
+        // The old one is kept too, so that its address stands for nothing else meanwhile.
+        let both = || (Rc::clone(charge), Rc::new(Charge::clone(charge).behind(hop)));
+        let (_, behind) = known.entry(Rc::as_ptr(charge)).or_insert_with(both);
+        *charge = Rc::clone(behind);
+    }
+}
+
+/// What two ways to a cause have in common, from the check on.
+fn shared_hops(one: &[Hop], two: &[Hop]) -> Vec<Hop> {
+    let mut shared = Vec::new();
+    for (one, two) in one.iter().zip(two) {
+        if (one.task, &one.comm) != (two.task, &two.comm) {
+            break;
+        }
+        let frames = one.frames.iter().zip(&two.frames).take_while(|(one, two)| one == two);
+        shared.push(Hop { frames: frames.map(|(one, _)| one.clone()).collect(), ..one.clone() });
+        if one.frames != two.frames {
+            break;
         }
     }
+    shared
 }
 
 /// Makes pieces fill `from` to `to` exactly: sorted, cut, the earlier wins, gaps unexplained.
@@ -212,33 +264,33 @@ fn lay_out(kinds: Vec<(DurNs, Piece)>, from: MonoNs) -> Vec<Piece> {
 /// Sums up pieces that fill `from` to `to`.
 pub(super) fn ledger(pieces: Vec<Piece>, from: MonoNs, to: MonoNs) -> Ledger {
     let mut entries = Vec::new();
-    let mut gaps: Vec<(DurNs, String)> = Vec::new();
+    let mut gaps: Vec<Gap> = Vec::new();
     for piece in pieces {
         let time = piece.time();
         match piece.found {
             Found::Charged(charge) => {
                 entries.extend(entry(piece.from, piece.to, piece.span, Rc::unwrap_or_clone(charge)));
             }
-            Found::Unexplained(reason) => match gaps.iter_mut().find(|(_, known)| *known == reason) {
-                Some((sum, _)) => *sum = sum.plus(time),
-                None => gaps.push((time, reason)),
+            Found::Unexplained(reason) => match gaps.iter_mut().find(|gap| gap.reason == reason) {
+                Some(gap) => gap.time = gap.time.plus(time),
+                None => gaps.push(Gap { time, reason }),
             },
         }
     }
-    gaps.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
-    let unexplained = gaps.iter().fold(DurNs::ZERO, |sum, (time, _)| sum.plus(*time));
-    let unexplained_reasons = gaps.into_iter().map(|(time, reason)| format!("{time}: {reason}")).collect();
-    let ledger = Ledger { from, to, entries, unexplained, unexplained_reasons };
+    gaps.sort_by_key(|gap| std::cmp::Reverse(gap.time));
+    let unexplained = gaps.iter().fold(DurNs::ZERO, |sum, gap| sum.plus(gap.time));
+    let unexplained_reasons = gaps.iter().map(|Gap { time, reason }| format!("{time}: {reason}")).collect();
+    let ledger = Ledger { from, to, entries, unexplained, gaps, unexplained_reasons };
     debug_assert!(exact(&ledger), "{ledger:?}");
     ledger
 }
 
 fn entry(from: MonoNs, to: MonoNs, span: Span, charge: Charge) -> Option<Entry> {
-    let Charge { offender, path, evidence, meaning } = charge;
+    let Charge { offender, path, hops, evidence, meaning } = charge;
     let cause = *path.last()?;
     let said = meaning.filter(|(of, _)| *of == cause).map(|(_, meaning)| meaning);
     let meaning = said.unwrap_or(cause.row().must_be_true);
-    Some(Entry { cause, from, to, span, offender, path, evidence, meaning })
+    Some(Entry { cause, from, to, span, offender, path, hops, evidence, meaning })
 }
 
 /// Whether the parts of a ledger are in order, apart, and sum to the whole.

@@ -7,7 +7,9 @@ use super::story::{
 use super::{Attributor, Judged, Unresolved, Verdict};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::Threshold;
+use crate::flame::Flame;
 use crate::journey::{Loss, Outcome, PacketDrop, Perspective, STAGES, Stage};
+use crate::pipeline::Output;
 use crate::summary::Summary;
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, prop_assert, prop_assert_eq, prop_oneof, proptest};
@@ -137,6 +139,27 @@ proptest! {
         summary.push(&judged);
         let episode = summary.episode(judged.journey.target).unwrap();
         prop_assert!(episode.causes.iter().map(|cause| cause.share).sum::<f64>() <= 1.000_001);
+    }
+
+    /// To say by whom an entry was reached changes nothing that is charged, and adds no time.
+    #[test]
+    fn the_towers_of_slow_checks_sum_to_their_time(
+        steps in vec(step(), 0..80),
+        stages in vec(stage(), 1..9),
+        sent in proptest::bool::ANY,
+        outcome in outcome(),
+    ) {
+        let plain = told(steps.clone(), stages.clone(), sent, outcome).judge();
+        let mut story = told(steps, stages, sent, outcome);
+        story.evidence.tell_hops();
+        let mut judged = story.judge();
+        let mut flame = Flame::new();
+        flame.push(&Output::Journey(Box::new(judged.clone())));
+        let folded = flame.delay().map(|graph| graph.folded()).unwrap_or_default();
+        let times = folded.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap());
+        prop_assert_eq!(times.sum::<u64>(), if judged.slow { judged.journey.elapsed().0 } else { 0 }, "{}", folded);
+        judged.ledger.entries.iter_mut().for_each(|entry| entry.hops.clear());
+        prop_assert_eq!(judged, plain);
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub enum Command {
     Attach(Box<AttachArgs>),
     /// Show the same journeys again from a recording, or from captures taken at the NICs
     Replay(ReplayArgs),
+    /// Draw where the time of a recording's slow checks went, as a flame graph
+    Flame(FlameArgs),
     /// Say what this host can do, what is refused and why, and the exact fix
     Doctor(DoctorArgs),
     /// Health-check signatures: the presets, and a trial on a capture
@@ -143,6 +145,40 @@ pub struct ReplayArgs {
     /// What to write on standard output
     #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// `whylag flame`.
+#[derive(Debug, Args)]
+pub struct FlameArgs {
+    /// Recording made with `attach --record`
+    pub file: PathBuf,
+    /// What is drawn
+    #[arg(short, long, value_enum, default_value_t = FlameKind::Delay)]
+    pub kind: FlameKind,
+    /// How it is written
+    #[arg(short, long, value_enum, default_value_t = FlameFormat::Svg)]
+    pub format: FlameFormat,
+    /// Write to OUT, which must be new or empty, instead of standard output
+    #[arg(short, long, value_name = "OUT")]
+    pub output: Option<PathBuf>,
+}
+
+/// What a flame graph shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FlameKind {
+    /// The delay of the slow checks.
+    Delay,
+    /// A slow check against a healthy one.
+    Diff,
+}
+
+/// How a flame graph is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FlameFormat {
+    /// A picture for a browser, complete in itself.
+    Svg,
+    /// A line for each stack, with its nanoseconds, for other tools.
+    Folded,
 }
 
 /// `whylag doctor`.

@@ -8,6 +8,7 @@ mod attach;
 mod config;
 mod doctor;
 mod explain;
+mod flame;
 mod outcome;
 mod replay;
 mod signature;
@@ -43,6 +44,7 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
     match command {
         Command::Attach(args) => attach::run(*args),
         Command::Replay(args) => replay::run(&args),
+        Command::Flame(args) => flame::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Signature { command } => signature::run(&command, &mut io::stdout().lock()),
         Command::Explain(args) => explain::run(args.cause.as_deref(), &mut io::stdout().lock()),

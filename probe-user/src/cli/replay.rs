@@ -44,7 +44,8 @@ fn replay_recording(path: &Path, output: OutputArgs) -> anyhow::Result<Outcome> 
     }
 }
 
-fn open(path: &Path) -> Result<Reader<File>, RecordingError> {
+/// Opens a recording.
+pub(super) fn open(path: &Path) -> Result<Reader<File>, RecordingError> {
     Reader::new(file::open(path)?)
 }
 

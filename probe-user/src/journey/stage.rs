@@ -89,6 +89,22 @@ pub enum Custody {
     TransmitPath,
 }
 
+impl Custody {
+    /// The public name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Outside => "outside",
+            Self::ReceivePath => "receive path",
+            Self::Forwarding => "forwarding",
+            Self::Vm => "vm",
+            Self::Socket => "socket",
+            Self::Thread => "thread",
+            Self::TransmitPath => "transmit path",
+        }
+    }
+}
+
 impl Span {
     /// The public name.
     #[must_use]

@@ -2,7 +2,7 @@
 
 use super::Names;
 use crate::attribution::{
-    Cause, Condition, Entry, Episode, EpisodeCause, Judged, Lapse, Ledger, Offender, Service, Stay, Verdict,
+    Cause, Condition, Entry, Episode, EpisodeCause, Gap, Judged, Lapse, Ledger, Offender, Service, Stay, Verdict,
 };
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::event::{Fact, InterfaceFact, InterfaceId, InterfaceRole, TaskId};
@@ -75,6 +75,7 @@ fn entry(cause: Cause, from: u64, to: u64) -> Entry {
         span: Span::Hold,
         offender: Some(offender()),
         path: vec![Cause::AppFutex, cause],
+        hops: Vec::new(),
         evidence: vec!["woken by \u{1b}]0;owned\u{7}".to_owned()],
         meaning: cause.row().must_be_true,
     }
@@ -91,8 +92,9 @@ fn offender() -> Offender {
 
 fn judged(journey: Journey, entries: Vec<Entry>, unexplained: u64, verdict: Verdict) -> Judged {
     let (from, to) = (journey.started_at(), journey.known_until);
-    let unexplained_reasons = vec!["no record of the thread".to_owned()];
-    let ledger = Ledger { from, to, entries, unexplained: DurNs(unexplained), unexplained_reasons };
+    let gap = Gap { time: DurNs(unexplained), reason: "no record of the thread".to_owned() };
+    let unexplained_reasons = vec![gap.reason.clone()];
+    let ledger = Ledger { from, to, entries, unexplained: gap.time, gaps: vec![gap], unexplained_reasons };
     Judged { journey, ledger, slow: verdict != Verdict::Healthy, verdict, service: None, brief: false }
 }
 

@@ -3,6 +3,7 @@
 
 mod captures;
 mod contract;
+mod flame;
 mod live;
 mod made;
 mod recordings;

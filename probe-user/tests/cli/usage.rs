@@ -34,9 +34,13 @@ fn every_documented_flag_is_in_the_help() {
         assert!(replay.contains(flag), "{flag} is missing in:\n{replay}");
     }
     assert!(help("doctor").contains("--json"));
+    let flame = help("flame");
+    for flag in ["<FILE>", "--kind", "delay", "diff", "--format", "svg", "folded", "--output"] {
+        assert!(flame.contains(flag), "{flag} is missing in:\n{flame}");
+    }
     let all = whylag(["--help"]);
     assert_eq!(all.status, 0);
-    for command in ["attach", "replay", "doctor", "signature", "explain", "Exit status"] {
+    for command in ["attach", "replay", "flame", "doctor", "signature", "explain", "Exit status"] {
         assert!(all.stdout.contains(command), "{command} is missing in:\n{}", all.stdout);
     }
 }
@@ -60,6 +64,10 @@ fn contradictory_flags_are_usage_errors() {
         &["attach", "--vnic", "x0=a\nb"],
         &["attach", "--record", "/dev/null"],
         &["attach", "--record", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")],
+        &["flame"],
+        &["flame", "file", "--kind", "cpu"],
+        &["flame", "file", "--output", "/dev/null"],
+        &["flame", "file", "-o", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")],
         &["explain", "no.such_cause"],
         &["explain", ""],
         &["frobnicate"],

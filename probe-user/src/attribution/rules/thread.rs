@@ -9,7 +9,7 @@ use super::{counted, wait};
 use crate::attribution::cause::Cause;
 use crate::attribution::evidence::{Evidence, described, text};
 use crate::attribution::ledger::Offender;
-use crate::attribution::piece::{Charge, Found, Piece};
+use crate::attribution::piece::{Charge, Found, Piece, came_by};
 use crate::attribution::symbol::StackRef;
 use crate::attribution::thread::{Interval, Ready, Runnable, Slice, State, is_in_doubt, spread};
 use crate::clock::{DurNs, MonoNs};
@@ -218,7 +218,7 @@ impl Alike {
 }
 
 fn state(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, work: &Work) -> Vec<Piece> {
-    match interval.state {
+    let mut pieces = match interval.state {
         State::OnCpu(slice) => on_cpu(evidence, seat, interval, &slice, work),
         State::Runnable(runnable) => queued(evidence, seat, interval, &runnable),
         State::Blocked(blocked) => wait::blocked(evidence, seat, interval, &blocked),
@@ -227,7 +227,11 @@ fn state(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, work: &Work) 
             vec![Piece::unexplained(interval.from, interval.to, seat.span, seat.doubt(evidence, interval.to, reason))]
         }
         State::Unknown(reason) => vec![seat.unknown(evidence, interval, reason)],
+    };
+    if let Some(hop) = evidence.hop(seat.task, &interval) {
+        came_by(&mut pieces, &hop);
     }
+    pieces
 }
 
 /// How much of a stretch the thread was on CPU, what others took there taken out.

@@ -1,0 +1,158 @@
+//! A part of a ledger as levels, one on the other.
+
+use crate::attribution::{Cause, Entry, Gap};
+use crate::sink::printable;
+
+/// Most characters of a level.
+const LONGEST: usize = 120;
+/// The base of time for which no cause is proven.
+const UNEXPLAINED: &str = "unexplained";
+/// What stands on a custody when there are too many towers to keep apart.
+const MANY: &str = "of many different towers";
+
+/// What a level is. Every level below the causes begins with the word of its kind, so that no
+/// thread can pass for a cause by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Kind {
+    /// Who held the check.
+    Custody,
+    /// Where on the path.
+    Span,
+    /// A wait that was followed, or the cause at its end.
+    Cause,
+    /// The thread that the check depended on.
+    Thread,
+    /// A kernel function that the thread below slept in.
+    Kernel,
+    /// Whom the thread below waited for.
+    Waker,
+    /// Who had the CPU meanwhile.
+    Instead,
+    /// A group of threads.
+    Cgroup,
+    /// A device or queueing discipline.
+    Device,
+    /// No cause is proven.
+    Unexplained,
+}
+
+/// One level: its kind, and what is written on it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Level {
+    pub(super) kind: Kind,
+    pub(super) text: String,
+}
+
+/// Levels from below.
+pub(super) type Tower = Vec<Level>;
+
+impl Level {
+    fn new(kind: Kind, name: &str) -> Self {
+        let text = match kind {
+            Kind::Custody | Kind::Span | Kind::Cause | Kind::Unexplained => name.to_owned(),
+            // How flame graphs mark kernel functions.
+            Kind::Kernel => format!("{name}_[k]"),
+            Kind::Thread => format!("thread {name}"),
+            Kind::Waker => format!("waker {name}"),
+            Kind::Instead => format!("instead {name}"),
+            Kind::Cgroup => format!("cgroup {name}"),
+            Kind::Device => format!("device {name}"),
+        };
+        Self { kind, text: plain(&text) }
+    }
+}
+
+/// The tower of a part that is charged to a cause.
+pub(super) fn of_entry(entry: &Entry) -> Tower {
+    let mut tower =
+        vec![Level::new(Kind::Custody, entry.span.custody().name()), Level::new(Kind::Span, entry.span.name())];
+    tower.extend(entry.path.iter().map(|cause| Level::new(Kind::Cause, cause.row().name)));
+    for (number, hop) in entry.hops.iter().enumerate() {
+        let kind = if number == 0 { Kind::Thread } else { Kind::Waker };
+        tower.push(Level::new(kind, named(&hop.comm)));
+        tower.extend(hop.frames.iter().map(|function| Level::new(Kind::Kernel, function)));
+    }
+    tower.extend(offender(entry));
+    tower
+}
+
+/// The tower of time for which no cause is proven.
+pub(super) fn of_gap(gap: &Gap) -> Tower {
+    vec![Level::new(Kind::Unexplained, UNEXPLAINED), Level::new(Kind::Unexplained, &gap.reason)]
+}
+
+/// What is left of a tower when there are too many to keep it apart; one of few.
+pub(super) fn base(tower: &[Level]) -> Option<Tower> {
+    let lowest = tower.first()?;
+    let many = Level { kind: lowest.kind, text: MANY.to_owned() };
+    Some(vec![lowest.clone(), many])
+}
+
+/// Who is behind the cause, if that is not the last thread on the way to it.
+fn offender(entry: &Entry) -> Option<Level> {
+    let offender = entry.offender.as_ref()?;
+    let is_thread = offender.task.tid != 0 || !offender.comm.is_empty();
+    match entry.hops.last() {
+        Some(hop) if is_thread && hop.task == offender.task => None,
+        _ if is_thread && entry.cause == Cause::AppRunqueue => Some(Level::new(Kind::Instead, named(&offender.comm))),
+        Some(_) if is_thread => Some(Level::new(Kind::Waker, named(&offender.comm))),
+        None if is_thread => Some(Level::new(Kind::Thread, named(&offender.comm))),
+        _ if !offender.device.is_empty() => Some(Level::new(Kind::Device, &offender.device)),
+        _ if !offender.cgroup.is_empty() => Some(Level::new(Kind::Cgroup, &offender.cgroup)),
+        _ => None,
+    }
+}
+
+fn named(comm: &str) -> &str {
+    if comm.trim().is_empty() { "without a name" } else { comm }
+}
+
+/// Text that can neither end its level nor its line, nor leave the document it stands in.
+fn plain(text: &str) -> String {
+    let shown = printable(text);
+    let mut chars = shown.trim().chars().map(|c| match c {
+        ';' => ',',
+        // XML knows no such characters.
+        '\u{fffe}' | '\u{ffff}' => '·',
+        c if c.is_whitespace() => ' ',
+        c => c,
+    });
+    let mut plain: String = chars.by_ref().take(LONGEST).collect();
+    if chars.next().is_some() {
+        plain.push('…');
+    }
+    // A last word that is a number would be taken for a count.
+    match plain.rsplit_once(' ') {
+        Some((start, last)) if last.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') => {
+            format!("{start}_{last}")
+        }
+        _ => plain,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Kind, LONGEST, Level, plain};
+
+    #[test]
+    fn no_name_ends_its_level_or_its_line() {
+        assert_eq!(plain("a;b\nc\u{2028}d\te"), "a,b·c·d·e");
+        assert_eq!(plain("worker\u{a0}7"), "worker_7", "or it would be a count");
+        assert_eq!(plain("worker 7b"), "worker 7b");
+        assert_eq!(plain("softirq CPU 0"), "softirq CPU_0");
+        assert_eq!(plain("\u{fffe}<"), "·<");
+    }
+
+    #[test]
+    fn a_very_long_name_is_cut() {
+        let long = plain(&"ä".repeat(64 << 10));
+        assert_eq!(long.chars().count(), LONGEST + 1);
+        assert!(long.ends_with("ä…"));
+    }
+
+    #[test]
+    fn a_thread_cannot_pass_for_a_cause() {
+        assert_eq!(Level::new(Kind::Thread, "storage.writeback").text, "thread storage.writeback");
+        assert_eq!(Level::new(Kind::Kernel, "futex_wait").text, "futex_wait_[k]");
+    }
+}

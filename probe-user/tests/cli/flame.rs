@@ -1,0 +1,123 @@
+//! Flame graphs of recordings, good and bad ones.
+
+use crate::made::Made;
+use crate::whylag::{Run, whylag};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use tempfile::{NamedTempFile, TempDir};
+
+fn on_disk(bytes: &[u8]) -> NamedTempFile {
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(bytes).unwrap();
+    file
+}
+
+fn flame(file: &Path, more: &[&str]) -> Run {
+    whylag(["flame", file.to_str().unwrap()].iter().chain(more))
+}
+
+fn total(folded: &str) -> u64 {
+    folded.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn every_slow_lost_and_late_check_is_in_it_with_all_its_time() {
+    let recording = on_disk(&Made::story().file(0));
+    let path = recording.path();
+    let replay = whylag(["replay", path.to_str().unwrap(), "--format", "json"]);
+    let last = |id: &str| replay.of_type("journey").into_iter().rfind(|check| check["id"] == id).unwrap();
+    let ids: std::collections::BTreeSet<_> =
+        replay.of_type("journey").iter().map(|check| check["id"].as_str().unwrap().to_owned()).collect();
+    let slow = ids.iter().map(|id| last(id)).filter(|check| check["slow"] == true);
+    let delay: u64 = slow.map(|check| check["elapsed_ns"].as_u64().unwrap()).sum();
+    let folded = flame(path, &["--format", "folded"]);
+    assert_eq!((folded.status, folded.stderr.as_str()), (0, ""));
+    assert_eq!(total(&folded.stdout), delay, "{}", folded.stdout);
+    assert!(delay > 10_400_000_000, "a slow one, a lost one, an open one: {delay}");
+}
+
+#[test]
+fn the_same_recording_gives_the_same_bytes() {
+    let recording = on_disk(&Made::story().file(0));
+    for kind in ["delay", "diff"] {
+        for format in ["svg", "folded"] {
+            let draw = || flame(recording.path(), &["--kind", kind, "--format", format]).stdout;
+            let drawn = draw();
+            assert!(!drawn.is_empty());
+            assert_eq!(drawn, draw());
+        }
+    }
+}
+
+#[test]
+fn without_a_slow_check_it_says_what_to_do() {
+    let healthy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/healthy.whylag");
+    for kind in ["delay", "diff"] {
+        let run = flame(&healthy, &["--kind", kind]);
+        run.fails_with(1, &["nothing to draw in", "none of its 102 checks was slow", "--threshold", "whylag replay"]);
+        assert_eq!(run.stdout, "");
+    }
+}
+
+#[test]
+fn a_missing_file_and_one_that_is_no_recording_are_told_apart() {
+    flame(Path::new("/nonexistent/file"), &[]).fails_with(1, &["cannot read /nonexistent/file", "No such file"]);
+    let other = on_disk(b"GIF89a, or anything else that is no recording");
+    flame(other.path(), &[]).fails_with(1, &["not a whylag recording"]);
+    flame(Path::new("/dev/zero"), &[]).fails_with(1, &["a device"]);
+}
+
+#[test]
+fn of_a_cut_recording_all_that_can_be_read_is_drawn_and_both_say_so() {
+    let whole = Made::story().file(0);
+    let cut = on_disk(&whole[..whole.len() - 700]);
+    let run = flame(cut.path(), &[]);
+    run.fails_with(1, &["only a part of", "cut off"]);
+    assert!(run.stdout.contains("incomplete: the recording is cut or damaged"));
+    let start = on_disk(&whole[..200]);
+    let run = flame(start.path(), &[]);
+    run.fails_with(1, &["only a part of", "with nothing to draw", "cut off"]);
+    assert_eq!(run.stdout, "");
+}
+
+#[test]
+fn a_recording_with_lost_events_says_so_in_the_drawing() {
+    let recording = on_disk(&Made::story().file(3));
+    assert!(flame(recording.path(), &[]).stdout.contains("incomplete: 3 events lost"));
+}
+
+#[test]
+fn a_graph_is_never_written_over_a_file() {
+    let recording = on_disk(&Made::story().file(0));
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("out.svg");
+    let draw = || flame(recording.path(), &["-o", out.to_str().unwrap()]);
+    let first = draw();
+    assert_eq!((first.status, first.stdout.as_str(), first.stderr.as_str()), (0, "", ""));
+    let drawn = std::fs::read_to_string(&out).unwrap();
+    assert!(drawn.ends_with("</svg>"));
+    draw().fails_with(2, &["--output", "it exists; remove it or choose another name"]);
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), drawn);
+    flame(recording.path(), &["-o", "/nonexistent/out.svg"]).fails_with(1, &["cannot write /nonexistent/out.svg"]);
+}
+
+#[test]
+fn a_failure_leaves_no_file_behind() {
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("out.svg");
+    let healthy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/healthy.whylag");
+    flame(&healthy, &["-o", out.to_str().unwrap()]).fails_with(1, &["nothing to draw"]);
+    assert!(!out.exists());
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let recording = on_disk(&Made::story().file(0));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_whylag"));
+    command.arg("flame").arg(recording.path());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}
