@@ -1,8 +1,11 @@
 //! The drawing: inferno's, with times for people, and colours that also serve in print, in the
 //! dark, and for those who do not tell red from green.
+//!
+//! inferno knows a block by its text alone, and of a difference only what is left at the top of
+//! a tower. So each block goes in with its number, which comes out as what is known of it.
 
-use super::graph::{Graph, Width};
-use super::tower::Kind;
+use super::graph::{Graph, Share, Width};
+use super::tower::{Kind, Level};
 use crate::clock::DurNs;
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
@@ -11,20 +14,22 @@ use std::io;
 /// More than a hundred thousand checks of an hour each; beyond it the drawing's numbers overflow.
 const LONGEST: u64 = 1 << 59;
 
-/// What the drawing writes behind a time, to be found again.
-const UNIT: &str = "ns";
+/// Stands between the text of a block and its number; no level's text has one.
+const MARK: char = '\u{e000}';
 
-/// Added to the drawing's own style. Levels stay light in the dark, their text black.
+/// Added to the drawing's own style. Blocks stay light in the dark, their text black.
 const STYLE: &str = "
 text { fill:#111; }
 #search { opacity:0.6; }
 #subtitle { fill:#555; }
 #frames > g > rect { stroke:EDGE; stroke-width:0.6; }
 @media (prefers-color-scheme: dark) {
+  :root { background:#1b1d21; }
   #background stop { stop-color:#1b1d21; }
   #title, #details, #unzoom, #search, #matched { fill:#e8e8e8; }
   #subtitle { fill:#b0b0b0; }
   #frames > g > rect { stroke:#1b1d21; }
+  .parent { opacity:0.8; }
 }
 @media print {
   #search, #unzoom { display:none; }
@@ -32,7 +37,7 @@ text { fill:#111; }
 }
 ";
 
-/// Of all levels, the base that the drawing adds under all towers.
+/// The block under all towers.
 const ALL: Color = Color { r: 0xe4, g: 0xe6, b: 0xe8 };
 
 /// Light enough for black text; kinds differ in lightness too, not in hue alone.
@@ -49,48 +54,40 @@ const fn colour(kind: Kind) -> Color {
     Color { r, g, b }
 }
 
+/// Red where more time is spent now, blue where less, the fuller the greater the difference: the
+/// colours of every differential flame graph.
+fn difference(now: u64, before: u64, greatest: u64) -> Color {
+    let part = u128::from(now.abs_diff(before)) * 150 / u128::from(greatest.max(1));
+    let pale = 250 - u8::try_from(part).unwrap_or(150).min(150);
+    match now.cmp(&before) {
+        std::cmp::Ordering::Equal => Color { r: 250, g: 250, b: 250 },
+        std::cmp::Ordering::Greater => Color { r: 255, g: pale, b: pale },
+        std::cmp::Ordering::Less => Color { r: pale, g: pale, b: 255 },
+    }
+}
+
 /// Draws the graph.
 pub(super) fn draw(graph: &Graph) -> io::Result<String> {
-    let widest = graph.shares.iter().fold(0, |sum: u64, share| sum.saturating_add(reach(share.width)));
-    if widest > LONGEST {
+    let blocks = Blocks::of(graph);
+    if blocks.width() > LONGEST {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "its times are longer than any run lasts"));
     }
-    let mut palette = palette(graph);
+    let mut palette = blocks.palette();
     let mut options = options(graph);
     options.palette_map = Some(&mut palette);
     // Drawn in the order of the towers, the last first: sorting lines as text would tear `server`
     // apart where a `server-2` stands between it and what stands on it.
     options.flame_chart = true;
-    let lines = graph.lines();
     let mut drawn = Vec::new();
-    from_lines(&mut options, lines.iter().rev().map(String::as_str), &mut drawn)?;
+    from_lines(&mut options, blocks.lines.iter().rev().map(String::as_str), &mut drawn)?;
     let drawn = String::from_utf8(drawn).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    Ok(styled(&with_units(&drawn), &style(graph)))
-}
-
-/// What a width adds to the numbers of the drawing, at most.
-fn reach(width: Width) -> u64 {
-    match width {
-        Width::Of(time) => time.0,
-        // Differences are scaled up for their colours.
-        Width::Against { now, before } => now.0.max(before.0).saturating_mul(256),
-    }
-}
-
-fn palette(graph: &Graph) -> PaletteMap {
-    let mut palette = PaletteMap::default();
-    palette.insert("", ALL);
-    for level in graph.shares.iter().flat_map(|share| &share.tower) {
-        palette.insert(&level.text, colour(level.kind));
-    }
-    palette
+    Ok(styled(&blocks.told(&drawn), &blocks.style()))
 }
 
 fn options<'a>(graph: &Graph) -> Options<'a> {
     let mut options = Options::default();
     options.title.clone_from(&graph.title);
     options.subtitle = Some(graph.note.clone());
-    options.count_name = UNIT.to_owned();
     // Common monospaced fonts are a little wider than the drawing supposes.
     options.font_width = 0.62;
     options.name_type = "Delay:".to_owned();
@@ -99,25 +96,139 @@ fn options<'a>(graph: &Graph) -> Options<'a> {
     options
 }
 
-/// `(861,000,000 ns, 98.10%)` in the title of each level becomes `(861 ms, 98.10%)`.
-fn with_units(drawn: &str) -> String {
-    const END: &str = "</title>";
-    drawn.split_inclusive(END).fold(String::with_capacity(drawn.len()), |all, piece| all + &with_unit(piece))
+/// A level of one or more towers that stand side by side on the same levels.
+#[derive(Debug)]
+struct Block {
+    /// `None` for the one under all.
+    kind: Option<Kind>,
+    text: String,
+    now: u64,
+    before: Option<u64>,
 }
 
-fn with_unit(piece: &str) -> String {
-    let told = piece.rsplit_once(" (").and_then(|(before, told)| {
-        let (number, after) = told.split_once(&format!(" {UNIT}, "))?;
-        let time: u64 = number.replace(',', "").parse().ok()?;
-        Some(format!("{before} ({}, {after}", DurNs(time)))
+impl Block {
+    fn of(level: &Level) -> Self {
+        let text = level.text.strip_suffix("_[k]").filter(|_| level.kind == Kind::Kernel).unwrap_or(&level.text);
+        Self { kind: Some(level.kind), text: text.to_owned(), now: 0, before: None }
+    }
+
+    fn add(&mut self, width: Width) {
+        let (now, before) = match width {
+            Width::Of(time) => (time.0, None),
+            Width::Against { now, before } => (now.0, Some(before.0)),
+        };
+        self.now = self.now.saturating_add(now);
+        self.before = before.map(|before| before.saturating_add(self.before.unwrap_or(0))).or(self.before);
+    }
+
+    /// `861 ms, 98.10%`, and in a differential graph what a healthy check takes there.
+    fn told(&self, percent: &str) -> String {
+        let healthy = self.before.map_or_else(String::new, |before| format!("; healthy {}", DurNs(before)));
+        format!("{}, {percent}{healthy}", DurNs(self.now))
+    }
+}
+
+/// All blocks of a drawing by their number, and its towers as inferno takes them.
+#[derive(Debug)]
+struct Blocks {
+    blocks: Vec<Block>,
+    lines: Vec<String>,
+}
+
+impl Blocks {
+    fn of(graph: &Graph) -> Self {
+        let all = Block { kind: None, text: "all".to_owned(), now: 0, before: None };
+        let mut blocks = Self { blocks: vec![all], lines: Vec::new() };
+        let (mut path, mut last): (Vec<usize>, &[Level]) = (Vec::new(), &[]);
+        for Share { tower, width } in &graph.shares {
+            let shared = last.iter().zip(tower).take_while(|(one, two)| one == two).count();
+            path.truncate(shared);
+            for level in tower.iter().skip(shared) {
+                path.push(blocks.blocks.len());
+                blocks.blocks.push(Block::of(level));
+            }
+            blocks.stand(&path, *width);
+            last = tower;
+        }
+        blocks
+    }
+
+    /// Adds a tower of the blocks of these numbers.
+    fn stand(&mut self, path: &[usize], width: Width) {
+        for number in path.iter().chain([&0]) {
+            if let Some(block) = self.blocks.get_mut(*number) {
+                block.add(width);
+            }
+        }
+        let now = match width {
+            Width::Of(now) | Width::Against { now, .. } => now.0,
+        };
+        let names: Vec<_> = path.iter().map(|number| self.name(*number)).collect();
+        self.lines.push(format!("{} {now}", names.join(";")));
+    }
+
+    /// What inferno knows the block by.
+    fn name(&self, number: usize) -> String {
+        self.blocks.get(number).map_or_else(String::new, |block| format!("{}{MARK}{number}", block.text))
+    }
+
+    fn width(&self) -> u64 {
+        self.blocks.first().map_or(0, |all| all.now)
+    }
+
+    fn palette(&self) -> PaletteMap {
+        let differences = self.blocks.iter().filter_map(|block| Some(block.now.abs_diff(block.before?)));
+        let greatest = differences.max().unwrap_or(0);
+        let mut palette = PaletteMap::default();
+        for (number, block) in self.blocks.iter().enumerate() {
+            let colour = match block.before {
+                Some(before) => difference(block.now, before, greatest),
+                None => block.kind.map_or(ALL, colour),
+            };
+            palette.insert(if number == 0 { String::new() } else { self.name(number) }, colour);
+        }
+        palette
+    }
+
+    /// Blocks of a differential graph may be as white as the paper, and need an edge.
+    fn style(&self) -> String {
+        let differs = self.blocks.iter().any(|block| block.before.is_some());
+        STYLE.replace("EDGE", if differs { "#a9adb3" } else { "#fff" })
+    }
+
+    /// The drawing, with what is known of each block instead of its number.
+    fn told(&self, drawn: &str) -> String {
+        const START: &str = "<title>";
+        let mut pieces = drawn.split(START);
+        let head = pieces.next().unwrap_or_default().to_owned();
+        pieces.fold(head, |all, piece| all + START + &self.block_told(piece))
+    }
+
+    /// `futex_wait█7 (861,000,000 samples, 98.10%)</title> … >futex_wait█7</text> …`.
+    fn block_told(&self, piece: &str) -> String {
+        let told = piece.split_once("</title>").and_then(|(title, rest)| {
+            let (name, told) = title.rsplit_once(" (")?;
+            let (text, number) = name.split_once(MARK).unwrap_or((name, "0"));
+            let block = self.blocks.get(number.parse::<usize>().ok()?)?;
+            let percent = told.rsplit_once(", ")?.1.trim_end_matches(')');
+            let rest = unmarked(rest, text);
+            Some(format!("{text} ({})</title>{rest}", block.told(percent)))
+        });
+        told.unwrap_or_else(|| piece.to_owned())
+    }
+}
+
+/// What follows a title, with the label of its block cut where the number begins. A label of which
+/// only the number had no room is whole.
+fn unmarked(rest: &str, text: &str) -> String {
+    const END: &str = "</text>";
+    let parts = rest.split_once(END).and_then(|(before, after)| {
+        let (tag, label) = before.rsplit_once('>')?;
+        Some((tag, label, after))
     });
-    told.unwrap_or_else(|| piece.to_owned())
-}
-
-/// Levels of a differential graph may be as white as the paper, and need an edge.
-fn style(graph: &Graph) -> String {
-    let differs = graph.shares.iter().any(|share| matches!(share.width, Width::Against { .. }));
-    STYLE.replace("EDGE", if differs { "#a9adb3" } else { "#fff" })
+    let Some((tag, label, after)) = parts else { return rest.to_owned() };
+    let whole = label.contains(MARK) || label.strip_suffix("..") == Some(text);
+    format!("{tag}>{}{END}{after}", if whole { text } else { label })
 }
 
 fn styled(drawn: &str, style: &str) -> String {

@@ -122,6 +122,11 @@ fn a_differential_graph_compares_one_check_with_one() {
     let (now, before) = counts.fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
     assert_eq!((now, before), (slow().journey.elapsed().0, healthy().journey.elapsed().0), "{folded}");
     let svg = graph.svg().unwrap();
+    assert!(
+        svg.contains("<title>app.futex (860 ms, 99.78%; healthy 0 ns)</title>"),
+        "told of every level, not the top alone"
+    );
+    assert!(svg.contains("<title>app.on_cpu (1.88 ms, 0.22%; healthy 2.89 ms)</title>"), "{svg}");
     assert!(svg.contains("a slow check (the full width, 862 ms) against a healthy one (2.90 ms)"), "{svg}");
 }
 
@@ -190,6 +195,10 @@ fn the_drawing_says_its_unit_and_fits_its_reader() {
     assert!(svg.contains("<title>app.futex (860 ms, 99.78%)</title>"), "{svg}");
     assert!(svg.contains("<title>futex_do_wait (860 ms, "), "the mark of the kernel is not shown");
     assert!(!svg.contains("samples, "), "the unit is time");
+    assert!(
+        svg.contains(">futex_do_wait</text>") && !svg.contains('\u{e000}'),
+        "labels are whole, and without numbers"
+    );
     assert!(svg.contains("prefers-color-scheme: dark"));
     for outside in ["src=", "@import", "url(http", "xlink:href"] {
         assert!(!svg.contains(outside), "it needs nothing from outside: {outside}");
@@ -267,8 +276,9 @@ proptest! {
             let svg = graph.svg().unwrap();
             let texts = texts(&svg);
             prop_assert!(texts.is_ok(), "{texts:?}");
+            prop_assert!(!svg.contains('\u{e000}'), "no number of a block is left");
             prop_assert_eq!(svg.matches("<script").count(), 1, "only the drawing's own");
-            prop_assert_eq!(svg.matches("</title>").count(), svg.matches("%)</title>").count());
+            prop_assert_eq!(svg.matches("</title>").count(), svg.matches(")</title>").count());
         }
     }
 }
