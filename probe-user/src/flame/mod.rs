@@ -13,13 +13,14 @@ mod tests;
 
 pub use graph::Graph;
 
-use crate::attribution::{Judged, Verdict};
-use crate::clock::DurNs;
-use crate::event::InterfaceId;
+use crate::attribution::{Judged, Unresolved, Verdict};
+use crate::clock::{ClockAnchor, DurNs, MonoNs};
+use crate::event::{Fact, InterfaceId};
 use crate::journey::{JourneyId, Outcome};
 use crate::pipeline::Output;
 use graph::{Share, Width};
 use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, SystemTime};
 use thiserror::Error;
 use tower::Tower;
 
@@ -60,6 +61,8 @@ pub struct Flame {
     /// The last word on each slow check that is still open.
     open: HashMap<JourneyId, ((InterfaceId, usize), Parts)>,
     checks: u64,
+    started_at: MonoNs,
+    clock: Option<ClockAnchor>,
     lost_events: u64,
     unreported: u64,
 }
@@ -95,7 +98,8 @@ impl Flame {
                 self.lost_events = report.lost;
                 self.unreported = report.unreported;
             }
-            Output::Summary(run) => self.checks = run.checks,
+            Output::Summary(run) => (self.checks, self.started_at) = (run.checks, run.started_at),
+            Output::Fact(Fact::Clock(anchor)) => self.clock = Some(*anchor),
             Output::Fact(_) | Output::Lapse { .. } | Output::Gone { .. } | Output::Episode(_) => {}
         }
     }
@@ -130,9 +134,9 @@ impl Flame {
         }
         let shares = slow.times.iter().map(|(tower, time)| (*tower, Width::Of(*time)));
         let title = format!(
-            "whylag: {} of {} were slow; the full width is their delay, {}",
-            slow.checks,
-            counted(self.checks, "check"),
+            "whylag: the delay of {} of {}; the full width is {}",
+            counted(slow.checks, "slow check"),
+            self.checks,
             slow.whole()
         );
         let levels = "from below: custody, span, cause, thread, its kernel stack, whom it waited for";
@@ -188,6 +192,13 @@ impl Flame {
         slow
     }
 
+    /// With the time when the first check began, where a clock tells it.
+    fn dated(&self, note: String) -> String {
+        let wall = |clock: ClockAnchor| SystemTime::UNIX_EPOCH + Duration::from_nanos(clock.unix_ns(self.started_at));
+        let began = self.clock.map(|clock| humantime::format_rfc3339_seconds(wall(clock)));
+        began.map_or(note.clone(), |began| format!("{began}; {note}"))
+    }
+
     const fn nothing(&self) -> Empty {
         match self.checks {
             0 => Empty::NoCheck,
@@ -198,7 +209,7 @@ impl Flame {
     fn graph(&self, title: String, note: String, shares: impl Iterator<Item = (usize, Width)>) -> Graph {
         let shares = shares.filter(|(_, width)| !width.is_nothing());
         let shares = shares.map(|(tower, width)| Share { tower: self.towers.get(tower).to_vec(), width });
-        let mut graph = Graph::new(title, note, shares.collect());
+        let mut graph = Graph::new(title, self.dated(note), shares.collect());
         if self.lost_events > 0 {
             graph.note(&format!("incomplete: {} lost", counted(self.lost_events, "event")));
         }
@@ -275,7 +286,11 @@ struct Towers {
 }
 
 impl Towers {
+    /// What is charged of a check under which events were lost is not believed.
     fn parts(&mut self, judged: &Judged) -> Parts {
+        if let Verdict::Unresolved(Unresolved::EventsLost { .. }) = judged.verdict {
+            return Box::new([(self.number(tower::of_loss()), judged.journey.elapsed())]);
+        }
         let ledger = &judged.ledger;
         let charged = ledger.entries.iter().map(|entry| (tower::of_entry(entry), entry.time()));
         let rest = ledger.gaps.iter().map(|gap| (tower::of_gap(gap), gap.time));

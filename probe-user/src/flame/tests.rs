@@ -1,7 +1,8 @@
 use super::{Empty, Flame, MAX_TOWERS};
 use crate::attribution::story::{Actor, FUTEX, HOG, IDLE, MS, RECEIVE, SERVER, Story, WORKER};
 use crate::attribution::{Entry, Hop, Judged};
-use crate::clock::DurNs;
+use crate::clock::{ClockAnchor, DurNs, MonoNs};
+use crate::event::Fact;
 use crate::journey::{JourneyId, Outcome};
 use crate::pipeline::Output;
 use crate::summary::RunSummary;
@@ -112,6 +113,25 @@ fn a_check_that_is_told_often_while_it_is_open_counts_once_as_it_was_told_last()
 }
 
 #[test]
+fn what_is_charged_while_events_were_lost_is_not_believed() {
+    let judged = behind(|story| {
+        story.lost_events = 1;
+    });
+    let folded = flame([judged]).delay().unwrap().folded();
+    let whole = slow().journey.elapsed().0;
+    assert_eq!(folded, format!("unexplained;events were lost while the check was under way {whole}\n"));
+}
+
+#[test]
+fn the_drawing_is_dated_where_a_clock_tells_the_time() {
+    let mut dated = flame([slow()]);
+    assert!(!dated.delay().unwrap().note.contains("1970"));
+    let clock = ClockAnchor { mono: MonoNs(0), unix_ns: 1_600_000_000_000_000_000 };
+    dated.push(&Output::Fact(Fact::Clock(clock)));
+    assert!(dated.delay().unwrap().note.starts_with("2020-09-13T12:26:40Z; "));
+}
+
+#[test]
 fn a_differential_graph_compares_one_check_with_one() {
     let graph = flame((0..10).map(|_| healthy()).chain([slow(), slow()])).diff().unwrap();
     let folded = graph.folded();
@@ -191,7 +211,7 @@ fn a_thread_and_what_stands_on_it_are_one_block_whatever_stands_beside_them() {
 #[test]
 fn the_drawing_says_its_unit_and_fits_its_reader() {
     let svg = flame([slow(), healthy()]).delay().unwrap().svg().unwrap();
-    assert!(svg.contains("1 of 2 checks were slow; the full width is their delay, 862 ms"));
+    assert!(svg.contains("the delay of 1 slow check of 2; the full width is 862 ms"));
     assert!(svg.contains("<title>app.futex (860 ms, 99.78%)</title>"), "{svg}");
     assert!(svg.contains("<title>futex_do_wait (860 ms, "), "the mark of the kernel is not shown");
     assert!(!svg.contains("samples, "), "the unit is time");

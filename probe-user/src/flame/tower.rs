@@ -81,6 +81,12 @@ pub(super) fn of_gap(gap: &Gap) -> Tower {
     vec![Level::new(Kind::Unexplained, UNEXPLAINED), Level::new(Kind::Unexplained, &gap.reason)]
 }
 
+/// The tower of a check under which events were lost.
+pub(super) fn of_loss() -> Tower {
+    let reason = "events were lost while the check was under way";
+    vec![Level::new(Kind::Unexplained, UNEXPLAINED), Level::new(Kind::Unexplained, reason)]
+}
+
 /// What is left of a tower when there are too many to keep it apart; one of few.
 pub(super) fn base(tower: &[Level]) -> Option<Tower> {
     let lowest = tower.first()?;

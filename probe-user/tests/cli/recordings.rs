@@ -2,6 +2,7 @@
 
 use crate::made::Made;
 use crate::whylag::whylag;
+use probe_user::flame::Flame;
 use probe_user::pipeline::Collector;
 use probe_user::source::recording::Reader;
 use proptest::prelude::*;
@@ -58,18 +59,26 @@ fn a_reader_that_goes_away_is_no_failure() {
     }
 }
 
-/// Every output of a file's records, as far as they can be read.
+/// Every output of a file's records, as far as they can be read, all of them drawn.
 fn outputs(file: &[u8]) -> usize {
-    let mut collector = Collector::new();
-    let mut count = 0;
+    let mut collector = Collector::new().telling_hops();
+    let (mut count, mut flame) = (0, Flame::new());
     let mut reader = match Reader::new(file) {
         Ok(reader) => reader,
         Err(_) => return 0,
     };
     while let Some(Ok(record)) = reader.next_record() {
-        collector.push(record, &mut |_| count += 1);
+        collector.push(record, &mut |output| flame.push(&output));
     }
-    collector.finish(&mut |_| count += 1);
+    collector.finish(&mut |output| {
+        flame.push(&output);
+        count += 1;
+    });
+    for graph in [flame.delay(), flame.diff()].into_iter().flatten() {
+        // Times that no run has are refused.
+        let drawn = graph.svg().map_or(0, |svg| svg.len());
+        count += graph.folded().lines().count() + drawn;
+    }
     count
 }
 
