@@ -81,6 +81,15 @@ scenarios! {
     a_collection_of_garbage_is_charged_to_the_collector: "java-collection",
     a_checkpoint_of_postgres_on_a_frozen_disk_is_writeback: "postgres-checkpoint",
     a_row_lock_of_postgres_is_charged_to_the_session_that_has_it: "postgres-row-lock",
+    a_write_at_the_dirty_limit_is_writeback: "write-throttled",
+    a_write_at_the_memory_limit_is_reclaim: "write-reclaims",
+    a_sync_behind_others_data_is_the_journal: "journal-commit",
+    a_read_past_the_cache_is_the_block_queue: "read-past-cache",
+    a_fault_on_a_mapped_file_is_the_block_queue: "mapped-file-faults",
+    a_frozen_disk_that_nobody_waits_for_is_not_blamed: "disk-not-used",
+    a_lock_is_followed_to_its_holder_at_the_dirty_limit: "lock-holder-writes",
+    a_late_file_system_in_user_space_is_the_block_queue: "user-file-late",
+    a_reader_of_a_memory_map_holds_a_kernel_lock: "memory-inspected",
 }
 
 #[test]

@@ -144,7 +144,7 @@ pub enum Fault {
     },
     /// Another service, at the client, answers late.
     Dependency,
-    /// Writes to the server's disk are frozen while it syncs a file.
+    /// The server's disk is frozen while it uses a file.
     FrozenDisk,
     /// Another client asks the server for this, which takes long.
     Asked(&'static [&'static str]),
@@ -152,6 +152,16 @@ pub enum Fault {
     AskedOnFrozenDisk(&'static [&'static str]),
     /// The server's disk is frozen, whatever the server does there.
     DiskFreezes,
+    /// The same, and data that the journal's next commit waits for is not written back.
+    FrozenData,
+    /// The disk is frozen, and few of its pages may be dirty.
+    DirtyLimit,
+    /// The disk is frozen, and the server's cgroup may use little more memory than it does.
+    MemoryLimit,
+    /// A file system in user space answers late.
+    LateFile,
+    /// A program looks at the server's memory, and has hardly any CPU to do so.
+    Inspector,
     /// The route to the server becomes a black hole.
     Blackhole,
     /// The client does not read answers.
@@ -673,12 +683,118 @@ pub const CASES: &[Case] = &[
         proof: Counter::FaultLog,
         ..QUIET
     },
+    Case {
+        name: "write-throttled",
+        claim: "the serving thread writes to a file, and the disk's dirty pages are at their limit",
+        server: in_server(ServeFault::FileWrite),
+        fault: Fault::DirtyLimit,
+        expect: slow(&["storage.writeback"], "echo-worker-0"),
+        twin_of: Some("write-reclaims"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "write-reclaims",
+        claim: "the serving thread writes to a file, and its cgroup's memory is at its limit",
+        server: in_server(ServeFault::FileWrite),
+        fault: Fault::MemoryLimit,
+        expect: slow(&["memory.reclaim"], "echo-worker-0"),
+        twin_of: Some("write-throttled"),
+        proof: Counter::MemoryFailures,
+        ..QUIET
+    },
+    Case {
+        name: "journal-commit",
+        claim: "the serving thread syncs an empty file, and the journal's commit waits for others' data",
+        server: in_server(ServeFault::FileCommit),
+        fault: Fault::FrozenData,
+        expect: slow(&["storage.journal"], "echo-worker-0"),
+        twin_of: Some("disk-frozen"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "read-past-cache",
+        claim: "the serving thread reads a file past the page cache, and the disk does not answer",
+        server: in_server(ServeFault::FileReadDirect),
+        fault: Fault::FrozenDisk,
+        expect: slow(&["storage.block_queue"], "echo-worker-0"),
+        twin_of: Some("journal-commit"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "mapped-file-faults",
+        claim: "the serving thread touches a page of a mapped file, and the disk does not answer",
+        server: in_server(ServeFault::FileReadMapped),
+        fault: Fault::FrozenDisk,
+        expect: slow(&["storage.block_queue"], "echo-worker-0"),
+        twin_of: Some("handler-computes"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "disk-not-used",
+        claim: "a disk of the server is frozen, and the serving thread sleeps by choice",
+        server: in_server(ServeFault::Sleep),
+        fault: Fault::FrozenDisk,
+        expect: slow(&["app.self_wait"], "echo-worker-0"),
+        twin_of: Some("read-past-cache"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "lock-holder-writes",
+        claim: "the serving thread waits for a lock whose holder is held back at the dirty limit",
+        server: in_server(ServeFault::LockWriting),
+        fault: Fault::DirtyLimit,
+        expect: slow(&["storage.writeback"], "stats-rollup"),
+        twin_of: Some("lock-holder-sleeps"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "user-file-late",
+        claim: "the serving thread reads a file whose file system, a process, answers late",
+        server: in_server(ServeFault::FileRead),
+        fault: Fault::LateFile,
+        expect: Expect { offender: None, ..slow(&["storage.block_queue"], "") },
+        twin_of: Some("log-pipe-full"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "memory-inspected",
+        claim: "the serving thread maps memory, and a reader of its memory map has the lock and no CPU",
+        server: in_server(ServeFault::MemoryMap),
+        fault: Fault::Inspector,
+        expect: slow(&["kernel.lock"], "mem-inspector"),
+        twin_of: Some("lock-holder-computes"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
 ];
 
 /// The case with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Case> {
     CASES.iter().find(|case| case.name == name)
+}
+
+impl Fault {
+    /// Whether the server has a disk that can be frozen.
+    #[must_use]
+    pub const fn freezes_disk(self) -> bool {
+        matches!(
+            self,
+            Self::FrozenDisk
+                | Self::FrozenData
+                | Self::DirtyLimit
+                | Self::MemoryLimit
+                | Self::AskedOnFrozenDisk(_)
+                | Self::DiskFreezes
+        )
+    }
 }
 
 impl Case {
@@ -728,12 +844,6 @@ impl Case {
             Server::Real(real) => real.signature.to_owned(),
             Server::Process(_) | Server::Vm(_) => signature(self.tcp()),
         }
-    }
-
-    /// Whether its server needs a disk that can be frozen.
-    #[must_use]
-    pub const fn on_disk(&self) -> bool {
-        matches!(self.fault, Fault::FrozenDisk | Fault::AskedOnFrozenDisk(_) | Fault::DiskFreezes)
     }
 }
 

@@ -4,7 +4,7 @@ use super::case::{Case, Fault, Process as ServerOptions, Server};
 use super::leash::Leash;
 use super::process::{Launcher, Process};
 use super::software::{Real, fetch, server_dir};
-use super::workload::PORT;
+use super::workload::{PORT, SERVED_FILE};
 use super::world::{PNIC, VNIC, World};
 use anyhow::{Context, Result};
 use rustix::pipe::fcntl_setpipe_size;
@@ -34,7 +34,7 @@ pub(super) fn start_shipper(launcher: &Launcher, case: &Case) -> Result<(Option<
 /// After so long without an answer the client takes a check for lost; times the case's slowdown.
 const CLIENT_TIMEOUT_MS: u64 = 2_000;
 
-/// A disk for the server, and the process that takes it away again.
+/// A disk or file system for the server, and the process that takes it away again.
 #[derive(Debug)]
 pub(super) struct Disk {
     pub(super) guardian: Process,
@@ -43,13 +43,17 @@ pub(super) struct Disk {
 
 impl Disk {
     pub(super) fn start(launcher: &Launcher, case: &Case) -> Result<Option<Self>> {
-        if !case.on_disk() {
-            return Ok(None);
-        }
+        let role: &[&str] = match case.fault {
+            Fault::FrozenData => &["disk", "--write-data"],
+            Fault::DirtyLimit => &["disk", "--limit-dirty"],
+            Fault::LateFile => &["fuse"],
+            fault if fault.freezes_disk() => &["disk"],
+            _ => return Ok(None),
+        };
         let dir = std::env::temp_dir().join(format!("whylag-lab-disk-{}", std::process::id()));
         // Not on the leash: it has to outlive a lab that is killed.
         let mut command = Command::new(&launcher.lab);
-        command.args(["role", "disk"]).arg("--dir").arg(&dir);
+        command.arg("role").args(role).arg("--dir").arg(&dir);
         Ok(Some(Self { guardian: Process::start("disk", command, Stdio::piped())?.ready()?, dir }))
     }
 }
@@ -79,7 +83,7 @@ pub(super) fn start_server(
     let leash = Leash { cpu: options.cpu, nice: Some(options.nice), ..world.server_netns().leash() };
     let mut command = launcher.role_command(&leash, "serve", options.args());
     command.arg(format!("--dependency={}", dependency(world)));
-    command.args(disk.map(|disk| format!("--file={}", disk.dir.join("mount/file").display())));
+    command.args(disk.map(|disk| format!("--file={}", disk.dir.join("mount").join(SERVED_FILE).display())));
     if let Some(log) = log {
         command.stderr(log.try_clone().context("share the pipe")?);
     }
@@ -158,7 +162,12 @@ pub(super) fn start_client(launcher: &Launcher, case: &Case, world: &World) -> R
     launcher.role(&leash, "client", args)
 }
 
-pub(super) fn start_troublemaker(launcher: &Launcher, case: &Case, world: &World) -> Result<Option<Process>> {
+pub(super) fn start_troublemaker(
+    launcher: &Launcher,
+    case: &Case,
+    world: &World,
+    server: &Process,
+) -> Result<Option<Process>> {
     match case.fault {
         Fault::Hogs { threads } => {
             let leash = Leash { cpu: Some(1), nice: Some(-19), ..Leash::default() };
@@ -168,6 +177,10 @@ pub(super) fn start_troublemaker(launcher: &Launcher, case: &Case, world: &World
             launcher.role(&world.client.leash(), "backend", [format!("--listen={}", dependency(world))]).map(Some)
         }
         Fault::Asked(words) | Fault::AskedOnFrozenDisk(words) => start_provoker(launcher, case, world, words),
+        Fault::Inspector => {
+            let leash = Leash { cpu: Some(1), ..Leash::default() };
+            launcher.role(&leash, "inspect", [format!("--process={}", server.id())]).map(Some)
+        }
         Fault::Flood { sockets, shaper_mbit, queue_packets } => {
             let rate = format!("rate {shaper_mbit}mbit burst 3000 limit 3000");
             world.host.run("tc", &format!("qdisc add dev {PNIC} root handle 1: tbf {rate}"))?;

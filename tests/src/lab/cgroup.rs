@@ -1,4 +1,5 @@
-//! A CPU quota of our own: a cgroup of version 1 or 2, whichever holds the cpu controller.
+//! Cgroups of our own: a CPU quota, in version 1 or 2, whichever holds the cpu controller, and a
+//! limit of memory, in version 1.
 //!
 //! Its name says who made it, so that the next run can remove what a killed lab left.
 
@@ -16,12 +17,20 @@ enum Version {
     V2,
 }
 
-/// A cgroup with a quota that can be set and lifted.
+/// A cgroup.
 #[derive(Debug)]
-pub struct CpuGroup {
+struct Group {
     version: Version,
     dir: PathBuf,
 }
+
+/// A cgroup with a quota that can be set and lifted.
+#[derive(Debug)]
+pub struct CpuGroup(Group);
+
+/// A cgroup with little memory.
+#[derive(Debug)]
+pub struct MemoryGroup(Group);
 
 /// How often and how long a group was out of quota.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,17 +41,16 @@ pub struct Throttled {
     pub ns: u64,
 }
 
-impl CpuGroup {
+impl Group {
     /// Makes one, and removes those of labs that are dead.
-    ///
-    /// # Errors
-    /// This host has no cpu controller, or it is not ours to use.
-    pub fn create() -> Result<Self> {
+    fn create(name: &str) -> Result<Self> {
         let mounts = fs::read_to_string("/proc/mounts").context("read /proc/mounts")?;
-        let (version, base) = cpu_controller(&mounts).context("no cgroup with the cpu controller is mounted")?;
+        let found = controller(&mounts, name);
+        let (version, base) = found.with_context(|| format!("no cgroup with the {name} controller is mounted"))?;
         sweep(&base);
         if version == Version::V2 {
-            fs::write(base.join("cgroup.subtree_control"), "+cpu").context("enable the cpu controller")?;
+            let enable = fs::write(base.join("cgroup.subtree_control"), format!("+{name}"));
+            enable.with_context(|| format!("enable the {name} controller"))?;
         }
         let own = std::process::id();
         let dir = base.join(format!("{PREFIX}{own}-{}", started_at(own).context("read /proc/self/stat")?));
@@ -50,38 +58,8 @@ impl CpuGroup {
         Ok(Self { version, dir })
     }
 
-    /// Moves a process into it.
-    ///
-    /// # Errors
-    /// The process is gone.
-    pub fn add(&self, process: u32) -> Result<()> {
+    fn add(&self, process: u32) -> Result<()> {
         self.write("cgroup.procs", &process.to_string())
-    }
-
-    /// Sets the quota, in percent of one CPU; `None` lifts it.
-    ///
-    /// # Errors
-    /// The kernel refuses it.
-    pub fn limit(&self, percent: Option<u32>) -> Result<()> {
-        let quota = percent.map(|percent| PERIOD_US / 100 * percent);
-        match (self.version, quota) {
-            (Version::V1, quota) => {
-                self.write("cpu.cfs_quota_us", &quota.map_or("-1".to_owned(), |quota| quota.to_string()))
-            }
-            (Version::V2, Some(quota)) => self.write("cpu.max", &format!("{quota} {PERIOD_US}")),
-            (Version::V2, None) => self.write("cpu.max", &format!("max {PERIOD_US}")),
-        }
-    }
-
-    /// What the kernel counted.
-    ///
-    /// # Errors
-    /// The group is gone.
-    pub fn throttled(&self) -> Result<Throttled> {
-        let stat = fs::read_to_string(self.dir.join("cpu.stat")).context("read cpu.stat")?;
-        let field = |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
-        let ns = field("throttled_time ").or_else(|| field("throttled_usec ").map(|us| us * 1_000));
-        Ok(Throttled { periods: field("nr_throttled ").unwrap_or(0), ns: ns.unwrap_or(0) })
     }
 
     fn write(&self, file: &str, value: &str) -> Result<()> {
@@ -90,25 +68,105 @@ impl CpuGroup {
     }
 }
 
-impl Drop for CpuGroup {
+impl MemoryGroup {
+    /// Whether this host counts memory in version 1.
+    #[must_use]
+    pub fn exists() -> bool {
+        let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+        matches!(controller(&mounts, "memory"), Some((Version::V1, _)))
+    }
+
+    /// Makes one in which what a process newly uses may be this much.
+    ///
+    /// # Errors
+    /// This host has no memory controller, or it is not ours to use.
+    pub fn create(bytes: u64) -> Result<Self> {
+        let group = Group::create("memory")?;
+        group.write("memory.limit_in_bytes", &bytes.to_string())?;
+        Ok(Self(group))
+    }
+
+    /// Moves a process into it.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn add(&self, process: u32) -> Result<()> {
+        self.0.add(process)
+    }
+
+    /// How often it was at its limit.
+    ///
+    /// # Errors
+    /// The group is gone.
+    pub fn failures(&self) -> Result<u64> {
+        let text = fs::read_to_string(self.0.dir.join("memory.failcnt")).context("read memory.failcnt")?;
+        text.trim().parse().context("parse memory.failcnt")
+    }
+}
+
+impl CpuGroup {
+    /// Makes one, and removes those of labs that are dead.
+    ///
+    /// # Errors
+    /// This host has no cpu controller, or it is not ours to use.
+    pub fn create() -> Result<Self> {
+        Group::create("cpu").map(Self)
+    }
+
+    /// Moves a process into it.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn add(&self, process: u32) -> Result<()> {
+        self.0.add(process)
+    }
+
+    /// Sets the quota, in percent of one CPU; `None` lifts it.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn limit(&self, percent: Option<u32>) -> Result<()> {
+        let quota = percent.map(|percent| PERIOD_US / 100 * percent);
+        match (self.0.version, quota) {
+            (Version::V1, quota) => {
+                self.0.write("cpu.cfs_quota_us", &quota.map_or("-1".to_owned(), |quota| quota.to_string()))
+            }
+            (Version::V2, Some(quota)) => self.0.write("cpu.max", &format!("{quota} {PERIOD_US}")),
+            (Version::V2, None) => self.0.write("cpu.max", &format!("max {PERIOD_US}")),
+        }
+    }
+
+    /// What the kernel counted.
+    ///
+    /// # Errors
+    /// The group is gone.
+    pub fn throttled(&self) -> Result<Throttled> {
+        let stat = fs::read_to_string(self.0.dir.join("cpu.stat")).context("read cpu.stat")?;
+        let field = |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        let ns = field("throttled_time ").or_else(|| field("throttled_usec ").map(|us| us * 1_000));
+        Ok(Throttled { periods: field("nr_throttled ").unwrap_or(0), ns: ns.unwrap_or(0) })
+    }
+}
+
+impl Drop for Group {
     fn drop(&mut self) {
         // If a process is still in it, the next run removes it.
         let _ = fs::remove_dir(&self.dir);
     }
 }
 
-/// Finds the mounted cpu controller in the text of `/proc/mounts`.
-fn cpu_controller(mounts: &str) -> Option<(Version, PathBuf)> {
-    let has_cpu = |dir: &Path| {
+/// Finds a mounted controller in the text of `/proc/mounts`.
+fn controller(mounts: &str, name: &str) -> Option<(Version, PathBuf)> {
+    let has_it = |dir: &Path| {
         let controllers = fs::read_to_string(dir.join("cgroup.controllers")).unwrap_or_default();
-        controllers.split_whitespace().any(|controller| controller == "cpu")
+        controllers.split_whitespace().any(|controller| controller == name)
     };
     mounts.lines().find_map(|line| {
         let mut fields = line.split(' ').skip(1);
         let (dir, kind, options) = (PathBuf::from(fields.next()?), fields.next()?, fields.next()?);
         match kind {
-            "cgroup" if options.split(',').any(|option| option == "cpu") => Some((Version::V1, dir)),
-            "cgroup2" if has_cpu(&dir) => Some((Version::V2, dir)),
+            "cgroup" if options.split(',').any(|option| option == name) => Some((Version::V1, dir)),
+            "cgroup2" if has_it(&dir) => Some((Version::V2, dir)),
             _ => None,
         }
     })
@@ -137,13 +195,13 @@ fn started_at(process: u32) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Version, cpu_controller, is_orphan, started_at};
+    use super::{Version, controller, is_orphan, started_at};
 
     #[test]
     fn the_version_1_controller_is_found_among_others() {
         let mounts = "cgroup /cg/cpuset cgroup rw,cpuset 0 0\ncgroup /cg/cpu cgroup rw,relatime,cpu,cpuacct 0 0\n";
-        assert_eq!(cpu_controller(mounts), Some((Version::V1, "/cg/cpu".into())));
-        assert_eq!(cpu_controller("tmpfs /tmp tmpfs rw 0 0\n"), None);
+        assert_eq!(controller(mounts, "cpu"), Some((Version::V1, "/cg/cpu".into())));
+        assert_eq!(controller("tmpfs /tmp tmpfs rw 0 0\n", "cpu"), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::case::{Case, Fault, Server};
 use super::cast::{Disk, start_client, start_server, start_shipper, start_troublemaker};
-use super::cgroup::CpuGroup;
+use super::cgroup::{CpuGroup, MemoryGroup};
 use super::clock::{mono_ns, wall_offset_ns};
 use super::machine::Machine;
 use super::message::{Announcement, Check, Order};
@@ -25,6 +25,8 @@ const CONTROL_CHECKS: usize = 40;
 const CONTROL_PERIODS: usize = 3;
 /// For so long checks go on after the fault; times the case's slowdown.
 const RECOVERY: Duration = Duration::from_millis(200);
+/// What the server's cgroup may newly use, where that is limited, bytes.
+const MEMORY_LIMIT_BYTES: u64 = 8 << 20;
 /// Nothing in the lab takes longer, whatever the slowdown.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -76,6 +78,7 @@ pub struct Rig {
     disk: Option<Disk>,
     log: Option<PipeWriter>,
     group: Option<CpuGroup>,
+    memory: Option<MemoryGroup>,
     world: World,
     checks: Vec<Check>,
     window: Window,
@@ -87,8 +90,8 @@ pub struct Rig {
 /// # Errors
 /// The rig itself fails; that says nothing about whylag.
 pub fn run(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<Run> {
-    if case.on_disk() && !Path::new(DISK_THROTTLE).exists() {
-        return Ok(Run::Skipped(format!("this host has no {DISK_THROTTLE}")));
+    if let Some(missing) = missing(case.fault) {
+        return Ok(Run::Skipped(format!("this host has no {missing}")));
     }
     if let Server::Real(real) = case.server
         && let Err(why) = fetch::unpacked(real.software)
@@ -117,6 +120,17 @@ pub fn run(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<
     }))
 }
 
+/// What a fault needs and this host does not have.
+fn missing(fault: Fault) -> Option<&'static str> {
+    let lacks = |path: &'static str| (!Path::new(path).exists()).then_some(path);
+    match fault {
+        Fault::MemoryLimit if !MemoryGroup::exists() => Some("memory controller of version 1"),
+        Fault::LateFile => lacks("/dev/fuse"),
+        fault if fault.freezes_disk() => lacks(DISK_THROTTLE),
+        _ => None,
+    }
+}
+
 impl Rig {
     fn set_up(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<Self> {
         let world = World::build(launcher, case.shape)?;
@@ -125,7 +139,7 @@ impl Rig {
         let server = start_server(launcher, case, &world, log.as_ref(), disk.as_ref())?;
         let troublemaker = match shipper {
             Some(shipper) => Some(shipper),
-            None => start_troublemaker(launcher, case, &world)?,
+            None => start_troublemaker(launcher, case, &world, &server)?,
         };
         let group = match case.fault {
             Fault::Quota { .. } => Some(CpuGroup::create()?),
@@ -134,12 +148,30 @@ impl Rig {
         if let Some(group) = &group {
             group.add(server.id())?;
         }
+        let memory = (case.fault == Fault::MemoryLimit).then(|| MemoryGroup::create(MEMORY_LIMIT_BYTES)).transpose()?;
+        if let Some(memory) = &memory {
+            memory.add(server.id())?;
+        }
         let early = if case.attach_late { Some(start_client(launcher, case, &world)?) } else { None };
         let whylag = attach.map(|attach| attach.start(launcher, &world, case)).transpose()?;
         let client = early.map_or_else(|| start_client(launcher, case, &world), Ok)?;
         let (checks, window) = (Vec::new(), Window::default());
         let (case, overdue_ns) = (*case, 0);
-        Ok(Self { case, client, whylag, server, troublemaker, disk, log, group, world, checks, window, overdue_ns })
+        Ok(Self {
+            case,
+            client,
+            whylag,
+            server,
+            troublemaker,
+            disk,
+            log,
+            group,
+            memory,
+            world,
+            checks,
+            window,
+            overdue_ns,
+        })
     }
 
     /// The world.
@@ -180,6 +212,14 @@ impl Rig {
         Ok(self.group.as_ref().context("the case has no cgroup")?.throttled()?.ns)
     }
 
+    /// How often the server's cgroup was at its limit of memory.
+    ///
+    /// # Errors
+    /// It has no such limit.
+    pub fn memory_failures(&self) -> Result<u64> {
+        self.memory.as_ref().context("the case has no limit of memory")?.failures()
+    }
+
     /// Waits for a quiet period; the 95th percentile of the last one, ns.
     fn control(&mut self) -> Result<u64> {
         let mut p95 = u64::MAX;
@@ -208,8 +248,14 @@ impl Rig {
                 Ok(())
             }
             Fault::Rush { .. } => self.rush(ms),
-            Fault::FrozenDisk | Fault::AskedOnFrozenDisk(_) => self.freeze_disk(ms),
             Fault::DiskFreezes => self.freeze_around(ms),
+            Fault::FrozenDisk
+            | Fault::FrozenData
+            | Fault::DirtyLimit
+            | Fault::MemoryLimit
+            | Fault::LateFile
+            | Fault::AskedOnFrozenDisk(_) => self.freeze_disk(ms),
+            Fault::Inspector => self.inspect_server(ms),
             Fault::Shipper => self.stall_shipper(ms),
             Fault::Stopped if matches!(self.case.server, Server::Real(_)) => self.fail_server(ms),
             Fault::Stopped => self.bracket(|rig| rig.stop_server(time)),
@@ -286,7 +332,7 @@ impl Rig {
         Ok(())
     }
 
-    /// The server's sync begins in the freeze and ends after it.
+    /// What the server does with a file begins in the freeze and ends after it.
     fn freeze_disk(&mut self, ms: u64) -> Result<()> {
         let disk = &mut self.disk.as_mut().context("the case has a disk")?.guardian;
         disk.order(Order::Fault { ms })?;
@@ -301,6 +347,16 @@ impl Rig {
         let disk = &mut self.disk.as_mut().context("the case has a disk")?.guardian;
         disk.order(Order::Fault { ms })?;
         self.window = await_fault(disk)?;
+        Ok(())
+    }
+
+    /// The server maps memory while it is looked at.
+    fn inspect_server(&mut self, ms: u64) -> Result<()> {
+        let inspector = self.troublemaker.as_mut().context("the case has an inspector")?;
+        inspector.order(Order::Fault { ms })?;
+        inspector.await_announcement(PATIENCE, |said| matches!(said, Announcement::FaultBegan { .. }).then_some(()))?;
+        self.server.order(Order::Fault { ms })?;
+        self.window = await_fault(&self.server)?;
         Ok(())
     }
 

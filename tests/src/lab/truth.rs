@@ -23,6 +23,8 @@ pub enum Counter {
     Throttled,
     /// For how long replies of an event loop were overdue by its own log, ns.
     OverdueReplies,
+    /// Times that the server's cgroup was at its limit of memory, `memory.failcnt`.
+    MemoryFailures,
     /// `RcvbufErrors` in the server's namespace.
     ReceiveBufferErrors,
     /// Datagrams that the host received and neither delivered nor forwarded, `/proc/net/snmp`.
@@ -70,6 +72,7 @@ impl Counter {
             Self::RunDelay => "schedstat run delay, ns",
             Self::Throttled => "cpu.stat throttled time, ns",
             Self::OverdueReplies => "event loop's own log of overdue replies, ns",
+            Self::MemoryFailures => "memory.failcnt",
             Self::ReceiveBufferErrors => "snmp RcvbufErrors",
             Self::NotForwarded => "snmp InReceives less InDelivers and ForwDatagrams",
             Self::QdiscOverlimits => "tc overlimits",
@@ -89,6 +92,7 @@ impl Counter {
             Self::RunDelay => schedstat(rig.server_id(), 1)?,
             Self::Throttled => rig.throttled_ns()?,
             Self::OverdueReplies => rig.overdue_ns(),
+            Self::MemoryFailures => rig.memory_failures()?,
             Self::ReceiveBufferErrors => snmp(&rig.world().server_netns().proc_net("snmp")?, "Udp:", "RcvbufErrors"),
             Self::NotForwarded => not_forwarded(&rig.world().host.proc_net("snmp")?),
             Self::QdiscOverlimits => qdiscs(rig)?.iter().map(|qdisc| qdisc.overlimits).sum(),
@@ -104,6 +108,7 @@ impl Counter {
                 fault_ms * 500_000
             }
             Self::Checks
+            | Self::MemoryFailures
             | Self::ReceiveBufferErrors
             | Self::NotForwarded
             | Self::QdiscOverlimits

@@ -1,14 +1,17 @@
-//! A slow disk: an ext4 image on a loop device, whose writes can be frozen.
+//! A slow disk: an ext4 image on a loop device that can be frozen, for writing and for reading.
 //!
 //! The throttle is set on the root of the blkio controller, so that writeback by the kernel's own
-//! threads is frozen too. It would outlive the lab, so this program is not on the leash: it waits
-//! for the lab's end, however that comes, and takes everything back.
+//! threads is frozen too. It would outlive the lab, as would the limit of dirty pages, so this
+//! program is not on the leash: it waits for the lab's end, however that comes, and takes
+//! everything back. Should it be killed too, the next one that gets the loop device does.
 
 use super::super::message::{Announcement, Order, announce, announce_fault, obey_orders};
+use super::file::{COLD, COLD_BYTES};
 use super::set_comm;
 use anyhow::{Context, Result, ensure};
-use rustix::fs::{major, minor, stat};
+use rustix::fs::{Advice, fadvise, major, minor, stat};
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
@@ -18,6 +21,8 @@ use std::time::Duration;
 pub(in crate::lab) const THROTTLE: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
 /// The same for reads.
 const READ_THROTTLE: &str = "/sys/fs/cgroup/blkio/blkio.throttle.read_bps_device";
+/// What may be dirty of this device only, where that is limited, bytes.
+const DIRTY_BYTES: &str = "2000000";
 /// Size of the image.
 const IMAGE_BYTES: u64 = 64 << 20;
 
@@ -27,19 +32,25 @@ pub struct DiskArgs {
     /// Directory that is made for it, and removed.
     #[arg(long)]
     dir: PathBuf,
+    /// Let few of its pages be dirty while it is frozen.
+    #[arg(long)]
+    limit_dirty: bool,
+    /// Begin to write back data of a file while it is frozen; the journal's commit waits for it.
+    #[arg(long)]
+    write_data: bool,
 }
 
 /// A mounted image. What it did to the host is undone when it is dropped.
 #[derive(Debug)]
 struct Disk {
-    dir: PathBuf,
+    args: DiskArgs,
     device: String,
 }
 
 pub(super) fn disk(args: DiskArgs) -> Result<()> {
     set_comm("disk-guardian")?;
     rustix::process::setsid().context("leave the terminal")?;
-    let disk = Disk::mount(args.dir)?;
+    let disk = Disk::mount(args)?;
     announce(Announcement::Ready);
     obey_orders(|order| match order {
         Order::Fault { ms } => disk.freeze(Duration::from_millis(ms)),
@@ -48,32 +59,65 @@ pub(super) fn disk(args: DiskArgs) -> Result<()> {
 }
 
 impl Disk {
-    fn mount(dir: PathBuf) -> Result<Self> {
-        let (image, mount) = (dir.join("image"), dir.join("mount"));
+    fn mount(args: DiskArgs) -> Result<Self> {
+        let (image, mount) = (args.dir.join("image"), args.dir.join("mount"));
         fs::create_dir_all(&mount).with_context(|| format!("create {}", mount.display()))?;
-        let mut disk = Self { dir, device: String::new() };
         let file = File::create(&image).context("create the image")?;
         file.set_len(IMAGE_BYTES).context("size the image")?;
+        let mut disk = Self { args, device: String::new() };
         succeed(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image))?;
-        succeed(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&mount))?;
+        // Blocks that are allocated as written make the journal's commit wait for their data.
+        let options = if disk.args.write_data { "loop,nodioread_nolock" } else { "loop" };
+        succeed(Command::new("mount").args(["-o", options]).arg(&image).arg(&mount))?;
         disk.device = device_of(&mount)?;
+        disk.release()?;
+        let mut cold = File::create(mount.join(COLD)).context("create a file")?;
+        cold.write_all(&vec![7; COLD_BYTES]).and_then(|()| cold.sync_all()).context("fill the file")?;
         Ok(disk)
     }
 
     fn freeze(&self, time: Duration) -> Result<()> {
-        let mut outcome = self.limit(1);
+        let mut outcome = self.hold();
         announce_fault(|| {
             sleep(time);
-            outcome = std::mem::replace(&mut outcome, Ok(())).and(self.limit(0));
+            outcome = std::mem::replace(&mut outcome, Ok(())).and(self.release());
         });
         outcome
+    }
+
+    fn hold(&self) -> Result<()> {
+        if self.args.limit_dirty {
+            self.set("max_bytes", DIRTY_BYTES)?;
+            self.set("strict_limit", "1")?;
+        }
+        self.limit(1)?;
+        if self.args.write_data { self.write_data() } else { Ok(()) }
+    }
+
+    /// The advice begins writeback and does not wait for it.
+    fn write_data(&self) -> Result<()> {
+        let mut file = File::create(self.args.dir.join("mount/data")).context("create a file")?;
+        file.write_all(&vec![3; COLD_BYTES]).context("fill the file")?;
+        fadvise(&file, 0, None, Advice::DontNeed).context("begin to write the file back")
+    }
+
+    /// Back to what the kernel begins with; each step is tried, whatever became of the others.
+    fn release(&self) -> Result<()> {
+        let dirty = self.set("strict_limit", "0").and(self.set("max_ratio", "100"));
+        self.limit(0).and(dirty)
     }
 
     /// Bytes per second that may be written, and read; 0 lifts the limit.
     fn limit(&self, bytes: u32) -> Result<()> {
         let limit =
             |file| fs::write(file, format!("{} {bytes}", self.device)).with_context(|| format!("write to {file}"));
-        [THROTTLE, READ_THROTTLE].into_iter().try_for_each(limit)
+        limit(THROTTLE).and(limit(READ_THROTTLE))
+    }
+
+    /// Sets what the device's pages are allowed.
+    fn set(&self, what: &str, value: &str) -> Result<()> {
+        let path = format!("/sys/class/bdi/{}/{what}", self.device);
+        fs::write(&path, value).with_context(|| format!("write {value} to {path}"))
     }
 }
 
@@ -81,10 +125,10 @@ impl Drop for Disk {
     fn drop(&mut self) {
         // Each step is tried, whatever became of the others.
         if !self.device.is_empty() {
-            let _ = self.limit(0);
+            let _ = self.release();
         }
-        let _ = Command::new("umount").arg("--lazy").arg(self.dir.join("mount")).status();
-        let _ = fs::remove_dir_all(&self.dir);
+        let _ = Command::new("umount").arg("--lazy").arg(self.args.dir.join("mount")).status();
+        let _ = fs::remove_dir_all(&self.args.dir);
     }
 }
 

@@ -8,8 +8,12 @@ mod client;
 mod disk;
 mod event_loop;
 mod fault;
+mod file;
 mod flood;
+mod fuse;
 mod hog;
+mod inspect;
+mod memory;
 mod serve;
 mod ship;
 mod vm;
@@ -18,6 +22,7 @@ use client::MARK;
 pub use client::{ClientArgs, PAYLOAD_BYTES, PORT, signature};
 pub(super) use disk::THROTTLE as DISK_THROTTLE;
 pub use event_loop::EventLoop;
+pub(super) use fuse::FILE as SERVED_FILE;
 pub use serve::{ServeArgs, ServeFault};
 pub use vm::VmFault;
 
@@ -40,10 +45,14 @@ pub enum Role {
     Backend(backend::BackendArgs),
     /// Provides a disk whose writes can be frozen.
     Disk(disk::DiskArgs),
+    /// Provides a file system that answers late.
+    Fuse(fuse::FuseArgs),
     /// Sends bulk traffic.
     Flood(flood::FloodArgs),
     /// Computes.
     Hog(hog::HogArgs),
+    /// Looks at the memory of a process.
+    Inspect(inspect::InspectArgs),
     /// Reads an access log from its standard input.
     Ship,
     /// Hosts a real server.
@@ -68,8 +77,10 @@ impl Role {
             Self::Client(args) => client::client(args),
             Self::Backend(args) => backend::backend(&args),
             Self::Disk(args) => disk::disk(args),
+            Self::Fuse(args) => fuse::fuse(args),
             Self::Flood(args) => flood::flood(args),
             Self::Hog(args) => hog::hog(&args),
+            Self::Inspect(args) => inspect::inspect(&args),
             Self::Ship => ship::ship(),
             Self::Host(args) => host::host(args),
             Self::Ask(args) => ask::ask(args),

@@ -6,13 +6,12 @@
 use super::super::message::{Announcement, Order, announce, announce_fault, obey_orders};
 use super::event_loop::{self, EventLoop};
 use super::fault::{Armed, compute};
-use super::{PAYLOAD_BYTES, PORT, set_comm, spawn};
+use super::{PAYLOAD_BYTES, PORT, file, memory, set_comm, spawn};
 use anyhow::{Context, Result};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
-use std::fs::File;
 use std::io::{ErrorKind, Read, Write, stderr};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::sleep;
@@ -37,6 +36,20 @@ pub enum ServeFault {
     Dependency,
     /// The handler writes to a file and syncs it.
     FileSync,
+    /// The handler writes more to a file than may be dirty.
+    FileWrite,
+    /// The handler creates a file and makes its name last.
+    FileCommit,
+    /// The handler reads a file past the page cache.
+    FileReadDirect,
+    /// The handler touches a page of a mapped file.
+    FileReadMapped,
+    /// The handler reads a file.
+    FileRead,
+    /// Another thread writes more to a file than may be dirty, while it holds the lock.
+    LockWriting,
+    /// The handler maps memory, in a process with a large page table.
+    MemoryMap,
 }
 
 impl ServeFault {
@@ -52,6 +65,13 @@ impl ServeFault {
             Self::TwoParts => "two-parts",
             Self::Dependency => "dependency",
             Self::FileSync => "file-sync",
+            Self::FileWrite => "file-write",
+            Self::FileCommit => "file-commit",
+            Self::FileReadDirect => "file-read-direct",
+            Self::FileReadMapped => "file-read-mapped",
+            Self::FileRead => "file-read",
+            Self::LockWriting => "lock-writing",
+            Self::MemoryMap => "memory-map",
         }
     }
 }
@@ -86,7 +106,7 @@ pub struct ServeArgs {
     /// The other service that is asked.
     #[arg(long)]
     dependency: Option<SocketAddrV4>,
-    /// The file that is written and synced.
+    /// The file that is written, synced or read.
     #[arg(long)]
     file: Option<PathBuf>,
     /// Hold the lock for --rollup-ms, computing, again and again with pauses this long, ms.
@@ -109,6 +129,7 @@ struct Server {
 
 pub(super) fn serve(args: ServeArgs) -> Result<()> {
     set_comm("echo-server")?;
+    let _large = (args.fault == ServeFault::MemoryMap).then(memory::Large::map).transpose()?;
     let server =
         Arc::new(Server { args, armed: Armed::default(), faulty_until: Mutex::new(None), answered: Mutex::new(0) });
     let (roll_up, orders) = channel();
@@ -127,13 +148,11 @@ impl Server {
     fn obey(&self, order: Order, roll_up: &Sender<u64>) -> Result<()> {
         let Order::Fault { ms } = order else { return Ok(()) };
         match self.args.fault {
-            ServeFault::Sleep | ServeFault::Compute | ServeFault::Dependency | ServeFault::FileSync => {
-                self.armed.arm(ms);
-            }
-            ServeFault::LockComputing | ServeFault::LockAsleep => {
+            ServeFault::LockComputing | ServeFault::LockAsleep | ServeFault::LockWriting => {
                 roll_up.send(ms).context("stats-rollup ended")?;
             }
             ServeFault::Silent | ServeFault::TwoParts => self.begin(Duration::from_millis(ms))?,
+            _ => self.armed.arm(ms),
         }
         Ok(())
     }
@@ -164,17 +183,20 @@ impl Server {
                         server.args.rollup_ms
                     }
                 };
-                server.roll_up(Duration::from_millis(ms));
+                server.roll_up(Duration::from_millis(ms))?;
             }
         })
     }
 
-    fn roll_up(&self, time: Duration) {
+    fn roll_up(&self, time: Duration) -> Result<()> {
         let _held = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outcome = Ok(());
         announce_fault(|| match self.args.fault {
             ServeFault::LockAsleep => sleep(time),
+            ServeFault::LockWriting => outcome = self.file().and_then(file::write_much),
             _ => compute(time),
         });
+        outcome
     }
 
     fn start_udp(self: &Arc<Self>) -> Result<()> {
@@ -260,8 +282,15 @@ impl Server {
             ServeFault::Sleep => self.armed.strike(sleep),
             ServeFault::Compute => self.armed.strike(compute),
             ServeFault::Dependency => self.try_strike(|time| self.ask(time))?,
-            ServeFault::FileSync => self.try_strike(|_| self.sync_file())?,
-            ServeFault::LockComputing | ServeFault::LockAsleep | ServeFault::Silent | ServeFault::TwoParts => {}
+            ServeFault::FileSync => self.try_strike(|_| file::write_and_sync(self.file()?))?,
+            ServeFault::FileWrite => self.try_strike(|_| file::write_much(self.file()?))?,
+            ServeFault::FileCommit => self.try_strike(|_| file::create_and_commit(self.file()?))?,
+            ServeFault::FileReadDirect => self.try_strike(|_| file::read_directly(self.file()?))?,
+            ServeFault::FileReadMapped => self.try_strike(|_| memory::touch_file(self.file()?))?,
+            ServeFault::FileRead => self.try_strike(|_| file::read(self.file()?))?,
+            ServeFault::MemoryMap => self.try_strike(|_| memory::map_and_unmap())?,
+            ServeFault::LockComputing | ServeFault::LockAsleep | ServeFault::LockWriting => {}
+            ServeFault::Silent | ServeFault::TwoParts => {}
         }
         compute(Duration::from_micros(self.args.work_us));
         *self.answered.lock().unwrap_or_else(PoisonError::into_inner) += 1;
@@ -285,10 +314,8 @@ impl Server {
         Ok(())
     }
 
-    fn sync_file(&self) -> Result<()> {
-        let path = self.args.file.as_ref().context("--file is needed")?;
-        let mut file = File::create(path).with_context(|| format!("create {}", path.display()))?;
-        file.write_all(&[0; 65_536]).and_then(|()| file.sync_data()).context("write to the file and sync it")
+    fn file(&self) -> Result<&Path> {
+        self.args.file.as_deref().context("--file is needed")
     }
 
     fn log(&self) -> Result<()> {
