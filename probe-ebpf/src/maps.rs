@@ -40,6 +40,15 @@ pub(crate) static WATCHED_SKBS: LruHashMap<u64, u64, 16_384> = LruHashMap::new()
 #[btf_map]
 pub(crate) static WATCHED_SOCKS: LruHashMap<u64, u64, 8192> = LruHashMap::new();
 
+/// Thread, as `bpf_get_current_pid_tgid` tells it → address of the inode in whose mapping it
+/// faulted last. Only the storage programs use it.
+#[btf_map]
+pub(crate) static FAULTS: LruHashMap<u64, u64, 8192> = LruHashMap::new();
+
+/// Thread, likewise → when it began to reclaim memory. Only the storage programs use it.
+#[btf_map]
+pub(crate) static RECLAIMS: LruHashMap<u64, u64, 8192> = LruHashMap::new();
+
 /// [`ScratchSlot`] → memory that is too large for the stack. Only the programs use it.
 #[btf_map]
 pub(crate) static SCRATCH: PerCpuArray<Scratch, 3> = PerCpuArray::new();
@@ -75,6 +84,10 @@ pub(crate) struct CpuState {
     pub(crate) last_rx_skb: Cell<u64>,
     /// `EventHeader::seq` of its ingress record.
     pub(crate) last_rx_seq: Cell<u64>,
+    /// When dirty folios were last told of.
+    pub(crate) dirtied_told_ns: Cell<u64>,
+    /// Folios that got dirty since then.
+    pub(crate) dirtied: Cell<u32>,
 }
 
 impl CpuState {

@@ -14,7 +14,7 @@ use crate::{
     hooks::{
         backend, drop,
         packet::{self, Direction},
-        qdisc, sched, self_test, sock, softirq,
+        qdisc, sched, self_test, sock, softirq, storage,
     },
     scope,
 };
@@ -74,6 +74,14 @@ tracepoint_program!(consume_skb, "consume_skb", backend::taken);
 tracepoint_program!(consume_skb_old, "consume_skb", backend::taken_old);
 tracepoint_program!(softirq_entry, "softirq_entry", softirq::entry);
 tracepoint_program!(softirq_exit, "softirq_exit", softirq::exit);
+tracepoint_program!(file_wait, "sched_switch", storage::file_wait);
+tracepoint_program!(filemap_fault, "mm_filemap_fault", storage::fault);
+tracepoint_program!(dirty_folio, "writeback_dirty_folio", storage::dirtied);
+tracepoint_program!(dirty_page, "writeback_dirty_page", storage::dirtied);
+tracepoint_program!(reclaim_begin, "mm_vmscan_direct_reclaim_begin", storage::reclaim_begin);
+tracepoint_program!(reclaim_end, "mm_vmscan_direct_reclaim_end", storage::reclaim_end);
+tracepoint_program!(memcg_begin, "mm_vmscan_memcg_reclaim_begin", storage::reclaim_begin);
+tracepoint_program!(memcg_end, "mm_vmscan_memcg_reclaim_end", storage::group_reclaim_end);
 
 /// Makes the entry point of a program that the loader runs by `BPF_PROG_TEST_RUN` only.
 macro_rules! loader_program {

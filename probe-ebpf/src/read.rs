@@ -4,7 +4,10 @@
 
 use core::{arch::asm, ffi::c_void, ptr};
 
-use aya_ebpf::helpers::{bpf_get_current_task_btf, bpf_get_socket_cookie, generated::bpf_probe_read_kernel};
+use aya_ebpf::helpers::{
+    bpf_get_current_task_btf, bpf_get_socket_cookie,
+    generated::{bpf_probe_read_kernel, bpf_probe_read_kernel_str},
+};
 use probe_packet::SNAP;
 use probe_wire::{Interrupt, Offsets, UNKNOWN_OFFSET};
 
@@ -86,6 +89,14 @@ pub(crate) fn name(object: Typed, offset: u32) -> [u8; 16] {
     let low: u64 = typed(object, offset, 0);
     let high: u64 = typed(object, offset.saturating_add(8), 0);
     zerocopy::transmute!([low, high])
+}
+
+/// Copies a string from a kernel address, as far as it fits; zeros behind it, or on a fault.
+#[inline(always)]
+pub(crate) fn string(from: u64, to: &mut [u8; 16]) {
+    *to = zerocopy::transmute!([0_u64; 2]);
+    // SAFETY: `to` has room for 16 bytes; a fault is zeroed.
+    unsafe { bpf_probe_read_kernel_str(to.as_mut_ptr().cast(), 16, from as *const c_void) };
 }
 
 /// The task that runs, or that the interrupt interrupted.

@@ -82,6 +82,7 @@ scenarios! {
     a_checkpoint_of_postgres_on_a_frozen_disk_is_writeback: "postgres-checkpoint",
     a_row_lock_of_postgres_is_charged_to_the_session_that_has_it: "postgres-row-lock",
     a_write_at_the_dirty_limit_is_writeback: "write-throttled",
+    a_write_at_the_dirty_limit_names_who_reached_it: "neighbour-writes",
     a_write_at_the_memory_limit_is_reclaim: "write-reclaims",
     a_sync_behind_others_data_is_the_journal: "journal-commit",
     a_read_past_the_cache_is_the_block_queue: "read-past-cache",

@@ -8,3 +8,4 @@ pub(crate) mod sched;
 pub(crate) mod self_test;
 pub(crate) mod sock;
 pub(crate) mod softirq;
+pub(crate) mod storage;

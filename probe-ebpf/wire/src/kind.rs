@@ -42,11 +42,17 @@ pub enum EventKind {
     OtherSend = 17,
     /// A watched packet was taken out of a tap's ring: [`BackendRxBody`](crate::BackendRxBody).
     BackendRx = 20,
+    /// A watched thread went to sleep while it used a file: [`FileWaitBody`](crate::FileWaitBody).
+    FileWait = 31,
+    /// A sample of the pages of files that got dirty: [`DirtiedBody`](crate::DirtiedBody).
+    Dirtied = 32,
+    /// A watched thread has reclaimed memory: [`ReclaimBody`](crate::ReclaimBody).
+    Reclaim = 33,
 }
 
 impl EventKind {
     /// Every kind, in the order of its number.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::PacketIngress,
         Self::PacketEgress,
         Self::SockEnqueue,
@@ -65,6 +71,9 @@ impl EventKind {
         Self::OtherRead,
         Self::OtherSend,
         Self::BackendRx,
+        Self::FileWait,
+        Self::Dirtied,
+        Self::Reclaim,
     ];
 
     /// One more than the highest number: the length of an array indexed by kind.
@@ -103,6 +112,9 @@ impl EventKind {
             Self::OtherRead => "other_read",
             Self::OtherSend => "other_send",
             Self::BackendRx => "backend_rx",
+            Self::FileWait => "file_wait",
+            Self::Dirtied => "dirtied",
+            Self::Reclaim => "reclaim",
         }
     }
 }

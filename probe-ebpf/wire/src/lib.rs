@@ -18,6 +18,7 @@ mod self_test;
 mod settings;
 mod signature;
 mod sock;
+mod storage;
 
 pub use header::EventHeader;
 pub use irq::{Interrupt, SoftirqBody};
@@ -32,6 +33,7 @@ pub use self_test::SelfTest;
 pub use settings::{MAX_CPUS, Offsets, Settings, UNKNOWN_OFFSET};
 pub use signature::{FIELDS_PER_RULE, FieldMatch, MAX_RULES, Pattern, RULE_BYTES, Rule};
 pub use sock::{OtherCallBody, SockCallBody, SockEnqueueBody};
+pub use storage::{CALL_FAULT, DIRTIED_EVERY_NS, DIRTIED_FOLIOS, DirtiedBody, FileWaitBody, ReclaimBody};
 
 /// Raised when a layout or a meaning changes; a recording carries it.
 pub const WIRE_VERSION: u16 = 3;

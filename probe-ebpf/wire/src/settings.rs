@@ -71,6 +71,20 @@ pub struct Offsets {
     pub qdisc_qstats_requeues: u32,
     pub qdisc_qstats_overlimits: u32,
     pub netdev_queue_state: u32,
+    pub task_files: u32,
+    pub files_fdt: u32,
+    pub fdtable_max_fds: u32,
+    pub fdtable_fd: u32,
+    pub file_f_inode: u32,
+    pub inode_i_ino: u32,
+    pub inode_i_sb: u32,
+    pub super_block_s_dev: u32,
+    pub super_block_s_flags: u32,
+    pub super_block_s_type: u32,
+    pub file_system_type_name: u32,
+    pub address_space_host: u32,
+    pub pt_regs_call: u32,
+    pub pt_regs_first: u32,
 }
 
 impl Offsets {

@@ -6,6 +6,7 @@
 
 use super::frame::{self, Frame, Wait};
 use super::ledger::{Hop, Offender};
+use super::storage::{FileWait, Storage};
 use super::symbol::{Fast, StackRef, Stacks, Symbols};
 use super::thread::{
     Account, Blocked, Call, Data, Interval, Leave, Life, Mark, Named, SoftirqRuns, State, Switch, Throttled, Wake,
@@ -14,8 +15,8 @@ use super::traffic::Traffic;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Body, Event, Fact, InterfaceFact, InterfaceId, TaskFact, TaskId};
 use probe_wire::{
-    BackendRxBody, MAX_CPUS, OtherCallBody, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody,
-    TaskForkBody, WakingBody,
+    BackendRxBody, MAX_CPUS, OtherCallBody, STACK_DEPTH, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody,
+    SwitchOutBody, TaskForkBody, WakingBody,
 };
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -106,6 +107,7 @@ pub struct Evidence {
     drop_reasons: HashMap<u32, String>,
     taps: HashMap<InterfaceId, Tap>,
     traffic: Traffic,
+    storage: Storage,
     sees: Sees,
     blind: Blind,
     usage: Cell<Usage>,
@@ -144,6 +146,7 @@ pub(super) struct Sees {
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Blind {
     pub(super) softirqs: bool,
+    pub(super) files: bool,
     pub(super) sockets: bool,
     pub(super) qdiscs: bool,
     pub(super) drops: bool,
@@ -154,6 +157,7 @@ impl Blind {
         let lacks = |hook: &str| !active.iter().any(|name| name == hook);
         Self {
             softirqs: lacks("softirq_entry") || lacks("softirq_exit"),
+            files: lacks("file_wait"),
             sockets: lacks("sk_data_ready"),
             qdiscs: lacks("qdisc_enqueue") || lacks("qdisc_dequeue"),
             drops: lacks("kfree_skb"),
@@ -183,6 +187,9 @@ impl Evidence {
             Body::OtherSend(body) => self.other(event, body, false),
             Body::Softirq(body) => self.softirqs.add(event.cpu, event.at, body),
             Body::BackendRx(body) => self.taken(event, body),
+            Body::FileWait(body) => self.storage.waits(event, body),
+            Body::Dirtied(body) => self.storage.dirtied(event, body),
+            Body::Reclaim(body) => self.storage.reclaimed(event, body),
             Body::Fact(fact) => self.fact(event.at, fact),
             Body::PacketIngress(_)
             | Body::PacketEgress(_)
@@ -212,6 +219,7 @@ impl Evidence {
         self.softirqs.trim(oldest);
         self.trim_sockets();
         self.traffic.trim(before);
+        self.storage.trim(before);
         if self.stacks.crowded() {
             let used = self.stacks_in_use();
             self.stacks.retain(&used);
@@ -421,6 +429,7 @@ impl Evidence {
                 self.interfaces.insert(fact.id, fact.clone());
             }
             Fact::Task(fact) => self.task(at, fact),
+            Fact::Device { number, name } => self.storage.learn_name(*number, name),
             Fact::Hooks { active } => {
                 self.learn_hooks(active);
                 self.blind = Blind::of(active);
@@ -549,6 +558,28 @@ impl Evidence {
     fn shown(&self, blocked: &Blocked<'_>) -> Vec<String> {
         let stack = self.stacks.frames(blocked.stack).iter().map(|address| self.symbols.at(*address));
         frame::shown(stack.chain(blocked.asleep_in.map(Some)))
+    }
+
+    /// The file that a wait was about, or why that is not known.
+    pub(super) fn file(&self, task: TaskId, blocked: &Blocked<'_>) -> Result<&FileWait, &'static str> {
+        if self.blind.files {
+            return Err("whose file system and device are not known: there is no hook for it");
+        }
+        let found = self.storage.file(task, blocked.from);
+        let found = found.ok_or("whose file system and device are not known: the call names no file")?;
+        let faults = self.frames(blocked).any(|frame| frame.name() == "filemap_fault");
+        let whole = self.stacks.frames(blocked.stack).len() < STACK_DEPTH;
+        match (found.is_fault(), faults) {
+            (true, true) => Ok(found),
+            // A system call can fault on a page of another file than its own.
+            (false, false) if whole => Ok(found),
+            _ => Err("whose file system and device are not known: a page fault may be of another file"),
+        }
+    }
+
+    /// What is known of storage and reclaim.
+    pub(super) const fn storage(&self) -> &Storage {
+        &self.storage
     }
 
     fn frames<'a>(&'a self, blocked: &Blocked<'a>) -> impl Iterator<Item = &'a Frame> {

@@ -19,6 +19,7 @@ mod rules;
 mod service;
 #[cfg(test)]
 mod single_loss;
+mod storage;
 #[cfg(test)]
 pub(crate) mod story;
 mod symbol;

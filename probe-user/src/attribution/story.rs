@@ -10,8 +10,9 @@ use crate::event::{
 };
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, QdiscStay, Stage, Stamp};
 use probe_wire::{
-    BackendRxBody, CpuAccount, Interrupt, OtherCallBody, QdiscBody, STACK_DEPTH, Sighting, SockCallBody,
-    SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
+    BackendRxBody, CpuAccount, DirtiedBody, FileWaitBody, Interrupt, OtherCallBody, QdiscBody, ReclaimBody,
+    STACK_DEPTH, Sighting, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody,
+    TaskForkBody, WakingBody,
 };
 
 pub(crate) const MS: u64 = 1_000;
@@ -290,6 +291,21 @@ impl Story {
             self.fact(0, Fact::Symbol { address, name: name.to_owned() });
         }
         address
+    }
+
+    /// The file of the wait that begins at the same time.
+    pub(crate) fn waits_for_file(&mut self, us: u64, who: Actor, device: u32, call: u32) -> &mut Self {
+        let body = FileWaitBody { inode: 12, device, call, file_system: comm("ext4") };
+        self.push(us, who, 0, Body::FileWait(body))
+    }
+
+    pub(crate) fn dirties(&mut self, us: u64, who: Actor, device: u32, folios: u32) -> &mut Self {
+        self.push(us, who, 0, Body::Dirtied(DirtiedBody { device, folios, comm: comm(who.2) }))
+    }
+
+    pub(crate) fn reclaims(&mut self, from: u64, to: u64, who: Actor, pages: u64) -> &mut Self {
+        let body = ReclaimBody { began_ns: at(from).0, pages, cgroup: 1, reserved: 0 };
+        self.push(to, who, 0, Body::Reclaim(body))
     }
 
     pub(crate) fn wakes(&mut self, us: u64, waker: Actor, who: Actor) -> &mut Self {

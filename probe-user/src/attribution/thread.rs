@@ -317,6 +317,13 @@ pub(super) struct Slice {
 }
 
 impl Slice {
+    /// What of it falls to `part` of `whole`.
+    pub(super) fn part(&self, part: DurNs, whole: DurNs) -> Self {
+        let of = |time| spread(time, part, whole);
+        let Self { cpu, softirq, interrupts, steal, unknown } = *self;
+        Self { cpu, softirq: of(softirq), interrupts: of(interrupts), steal: of(steal), unknown: of(unknown) }
+    }
+
     /// All that was not the thread's, or may not have been.
     pub(super) fn gaps(&self) -> DurNs {
         self.softirq.plus(self.interrupts).plus(self.steal).plus(self.unknown)

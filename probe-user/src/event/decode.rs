@@ -6,9 +6,9 @@
 use super::{Body, Event, FACT_KIND, Fact, TICK_KIND, TaskId};
 use crate::clock::MonoNs;
 use probe_wire::{
-    BackendRxBody, CpuAccount, DropBody, EventHeader, EventKind, Interrupt, OtherCallBody, PacketBody, QdiscBody,
-    SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
-    XmitBody,
+    BackendRxBody, CpuAccount, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody, Interrupt, OtherCallBody,
+    PacketBody, QdiscBody, ReclaimBody, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody,
+    TaskExitBody, TaskForkBody, WakingBody, XmitBody,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -119,6 +119,9 @@ fn decode_wire(kind: EventKind, bytes: &[u8]) -> Option<Body> {
         EventKind::OtherRead => Body::OtherRead(read::<OtherCallBody>(bytes)?),
         EventKind::OtherSend => Body::OtherSend(read::<OtherCallBody>(bytes)?),
         EventKind::BackendRx => Body::BackendRx(read::<BackendRxBody>(bytes)?),
+        EventKind::FileWait => Body::FileWait(read::<FileWaitBody>(bytes)?),
+        EventKind::Dirtied => Body::Dirtied(read::<DirtiedBody>(bytes)?),
+        EventKind::Reclaim => Body::Reclaim(read::<ReclaimBody>(bytes)?),
     })
 }
 
@@ -202,7 +205,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_panic_and_what_decodes_encodes_back(
-            kind in prop_oneof![0_u16..24, 998_u16..1003], mut bytes in prop::collection::vec(any::<u8>(), 0..400)
+            kind in prop_oneof![0_u16..36, 998_u16..1003], mut bytes in prop::collection::vec(any::<u8>(), 0..400)
         ) {
             if bytes.len() >= 40 {
                 bytes[16..18].copy_from_slice(&kind.to_le_bytes());

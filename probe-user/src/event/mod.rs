@@ -9,8 +9,9 @@ mod order;
 
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use probe_wire::{
-    BackendRxBody, DropBody, EventKind, Interrupt, OtherCallBody, PacketBody, QdiscBody, Rule, SockCallBody,
-    SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
+    BackendRxBody, DirtiedBody, DropBody, EventKind, FileWaitBody, Interrupt, OtherCallBody, PacketBody, QdiscBody,
+    ReclaimBody, Rule, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody,
+    TaskForkBody, WakingBody, XmitBody,
 };
 use serde::{Deserialize, Serialize};
 
@@ -100,6 +101,12 @@ pub enum Body {
     OtherSend(OtherCallBody),
     /// A watched packet was taken out of a tap's ring.
     BackendRx(BackendRxBody),
+    /// A watched thread went to sleep while it used a file.
+    FileWait(FileWaitBody),
+    /// A sample of the pages that got dirty.
+    Dirtied(DirtiedBody),
+    /// A watched thread has reclaimed memory.
+    Reclaim(ReclaimBody),
     /// Something that userspace knows.
     Fact(Box<Fact>),
     /// Every record with an earlier time has been read.
@@ -163,6 +170,13 @@ pub enum Fact {
         interface: InterfaceId,
         /// Their processes.
         tgids: Vec<u32>,
+    },
+    /// Name of a block device, said when it first occurs.
+    Device {
+        /// Its number as in the kernel: major number << 20 | minor number.
+        number: u32,
+        /// Such as `sda1`.
+        name: String,
     },
     /// A thread of a watched process.
     Task(TaskFact),
@@ -312,6 +326,9 @@ impl Body {
             Self::OtherRead(_) => EventKind::OtherRead,
             Self::OtherSend(_) => EventKind::OtherSend,
             Self::BackendRx(_) => EventKind::BackendRx,
+            Self::FileWait(_) => EventKind::FileWait,
+            Self::Dirtied(_) => EventKind::Dirtied,
+            Self::Reclaim(_) => EventKind::Reclaim,
             Self::Fact(_) | Self::Tick => return None,
         })
     }

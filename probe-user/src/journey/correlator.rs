@@ -350,6 +350,9 @@ impl Correlator {
             | Body::TaskFork(_)
             | Body::OtherRead(_)
             | Body::OtherSend(_)
+            | Body::FileWait(_)
+            | Body::Dirtied(_)
+            | Body::Reclaim(_)
             | Body::Fact(_)
             | Body::Tick => Joined::Evidence,
         }
@@ -368,6 +371,7 @@ impl Correlator {
             | Fact::Symbol { .. }
             | Fact::Gone { .. }
             | Fact::Holders { .. }
+            | Fact::Device { .. }
             | Fact::Task(_)
             | Fact::Counters { .. } => {}
         }

@@ -87,6 +87,21 @@ fields! {
     qdisc_qstats_requeues: ("Qdisc", "qstats.requeues");
     qdisc_qstats_overlimits: ("Qdisc", "qstats.overlimits");
     netdev_queue_state: ("netdev_queue", "state");
+    task_files: ("task_struct", "files");
+    files_fdt: ("files_struct", "fdt");
+    fdtable_max_fds: ("fdtable", "max_fds");
+    fdtable_fd: ("fdtable", "fd");
+    file_f_inode: ("file", "f_inode");
+    inode_i_ino: ("inode", "i_ino");
+    inode_i_sb: ("inode", "i_sb");
+    super_block_s_dev: ("super_block", "s_dev");
+    super_block_s_flags: ("super_block", "s_flags");
+    super_block_s_type: ("super_block", "s_type");
+    file_system_type_name: ("file_system_type", "name");
+    address_space_host: ("address_space", "host");
+    // number and first argument of a system call, x86's names
+    pt_regs_call: ("pt_regs", "orig_ax");
+    pt_regs_first: ("pt_regs", "di");
 }
 
 /// Offsets of the running kernel and the names of the fields it does not have.

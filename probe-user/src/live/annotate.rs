@@ -14,6 +14,9 @@ const LOOKUPS_PER_SECOND: u32 = 1_000;
 /// Threads remembered; beyond it all are forgotten and said again when they are next seen.
 const MOST_THREADS: usize = 1 << 16;
 
+/// Devices whose names are said.
+const MOST_DEVICES: usize = 1 << 12;
+
 /// Knows what has been said already.
 #[derive(Debug)]
 pub(super) struct Annotator {
@@ -21,6 +24,7 @@ pub(super) struct Annotator {
     drop_reasons: Vec<(u32, String)>,
     said_addresses: HashSet<u64>,
     said_reasons: HashSet<u32>,
+    said_devices: HashSet<u32>,
     said_threads: HashSet<TaskId>,
     second: u64,
     lookups: u32,
@@ -33,6 +37,7 @@ impl Annotator {
             drop_reasons,
             said_addresses: HashSet::new(),
             said_reasons: HashSet::new(),
+            said_devices: HashSet::new(),
             said_threads: HashSet::new(),
             second: 0,
             lookups: 0,
@@ -61,6 +66,8 @@ impl Annotator {
                 self.address(body.location, &mut say_now);
                 self.thread(event.task, &mut say_now);
             }
+            Body::FileWait(body) => self.device(body.device, &mut say_now),
+            Body::Dirtied(body) => self.device(body.device, &mut say_now),
             Body::TaskExit(_) => {
                 self.said_threads.remove(&event.task);
             }
@@ -112,6 +119,17 @@ impl Annotator {
         }
     }
 
+    /// The number of one that was removed may come back under another name; that is told as the
+    /// first.
+    fn device(&mut self, number: u32, say: &mut dyn FnMut(&Fact)) {
+        if self.said_devices.len() >= MOST_DEVICES || !self.said_devices.insert(number) {
+            return;
+        }
+        if let Some(name) = device_name(number) {
+            say(&Fact::Device { number, name });
+        }
+    }
+
     fn reason(&mut self, number: u32, say: &mut dyn FnMut(&Fact)) {
         if !self.said_reasons.insert(number) {
             return;
@@ -120,6 +138,13 @@ impl Annotator {
             say(&Fact::DropReason { number, name: name.clone() });
         }
     }
+}
+
+/// The kernel's name of a block device; there is none behind a file system without one.
+fn device_name(number: u32) -> Option<String> {
+    let (major, minor) = (number >> 20, number & 0xf_ffff);
+    let about = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/uevent")).ok()?;
+    about.lines().find_map(|line| line.strip_prefix("DEVNAME=")).map(str::to_owned)
 }
 
 /// The thread that an event is about, if it must be watched for the event to exist.
@@ -145,6 +170,8 @@ fn names_something(record: &[u8]) -> bool {
         | EventKind::TaskFork
         | EventKind::SockRead
         | EventKind::SockSend
+        | EventKind::FileWait
+        | EventKind::Dirtied
         | EventKind::BackendRx => true,
         EventKind::PacketIngress
         | EventKind::PacketEgress
@@ -154,6 +181,7 @@ fn names_something(record: &[u8]) -> bool {
         | EventKind::QdiscEnqueue
         | EventKind::QdiscDequeue
         | EventKind::Xmit
+        | EventKind::Reclaim
         | EventKind::Softirq => false,
     })
 }

@@ -4,7 +4,7 @@
 use std::{
     collections::{BTreeMap, HashSet},
     fs,
-    io::{self, Read as _},
+    io::{self, Read as _, Write as _},
     net::UdpSocket,
     path::PathBuf,
     process,
@@ -14,8 +14,9 @@ use std::{
 
 use aya::programs::{SchedClassifier, TcAttachType, tc};
 use probe_wire::{
-    BackendRxBody, DropBody, EventHeader, EventKind, Interrupt, OtherCallBody, PacketBody, Pattern, QdiscBody,
-    ROLE_REPLY, ROLE_REQUEST, Rule, SockCallBody, SockEnqueueBody, SwitchInBody, SwitchOutBody, WakingBody, XmitBody,
+    BackendRxBody, CALL_FAULT, DIRTIED_FOLIOS, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody, Interrupt,
+    OtherCallBody, PacketBody, Pattern, QdiscBody, ROLE_REPLY, ROLE_REQUEST, ReclaimBody, Rule, SockCallBody,
+    SockEnqueueBody, SwitchInBody, SwitchOutBody, WakingBody, XmitBody,
 };
 use rustix::ioctl::{Setter, ioctl};
 use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};
@@ -735,6 +736,67 @@ fn a_watched_process_that_asks_another_service_is_seen() {
         assert_eq!((asked.remote_port, asked.protocol, asked.family), (53, 17, 2));
         assert!(find(&kept, EventKind::SockRead).is_empty());
     });
+}
+
+/// A file beside the test's program, on a disk. Goes with the value.
+struct Scrap(PathBuf);
+
+impl Scrap {
+    fn new(name: &str) -> Self {
+        let program = std::env::current_exe().unwrap();
+        Self(program.with_file_name(format!("{name}-{}", process::id())))
+    }
+}
+
+impl Drop for Scrap {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_watched_thread_that_syncs_names_its_file_and_who_wrote_it() {
+    need_root!();
+    let mut attached = load(&Request { watched_tgids: vec![process::id()], ..Request::default() }).unwrap();
+    let scrap = Scrap::new("synced");
+    let mut file = fs::File::create(&scrap.0).unwrap();
+    (0..1024).for_each(|_| file.write_all(&[1; 4096]).unwrap());
+    file.sync_all().unwrap();
+    let about = rustix::fs::stat(&scrap.0).unwrap();
+    let device = rustix::fs::major(about.st_dev) << 20 | rustix::fs::minor(about.st_dev);
+    let own = |kept: &[Kept], kind| {
+        let mut found = find(kept, kind).into_iter().cloned();
+        found.rfind(|record| record.header.tid == own_tid())
+    };
+    let both = [EventKind::FileWait, EventKind::Dirtied];
+    let kept = collect(&mut attached, |kept| both.iter().all(|kind| own(kept, *kind).is_some()));
+    let wait: FileWaitBody = own(&kept, EventKind::FileWait).unwrap().body();
+    assert_eq!((wait.device, wait.inode), (device, about.st_ino), "{wait:?}");
+    assert!(wait.file_system[0].is_ascii_lowercase() && wait.call != CALL_FAULT, "{wait:?}");
+    let dirtied: DirtiedBody = own(&kept, EventKind::Dirtied).unwrap().body();
+    assert_eq!(dirtied.device, device);
+    assert!(dirtied.folios >= DIRTIED_FOLIOS, "{dirtied:?}");
+}
+
+#[test]
+fn a_watched_thread_at_its_cgroup_s_limit_is_seen_reclaiming() {
+    need_root!();
+    let group = PathBuf::from(format!("/sys/fs/cgroup/memory/whylag-test-{}", process::id()));
+    if fs::create_dir(&group).and_then(|()| fs::write(group.join("memory.limit_in_bytes"), "4M")).is_err() {
+        return println!("skipped: there is no memory controller of version 1");
+    }
+    let mut attached = load(&Request { watched_tgids: vec![process::id()], ..Request::default() }).unwrap();
+    let scrap = Scrap::new("reclaimed");
+    let script = "echo $$ > $0/cgroup.procs; exec dd if=/dev/zero of=$1 bs=64k count=256 conv=fsync status=none";
+    let mut child = process::Command::new("sh").args(["-c", script]).arg(&group).arg(&scrap.0).spawn().unwrap();
+    child.wait().unwrap();
+    let kept = collect(&mut attached, |kept| !find(kept, EventKind::Reclaim).is_empty());
+    // Pages of the file may still be charged to it; the kernel lets it go all the same.
+    fs::remove_dir(&group).unwrap();
+    let reclaim = find(&kept, EventKind::Reclaim)[0];
+    let body: ReclaimBody = reclaim.body();
+    assert_eq!((reclaim.header.tgid, body.cgroup), (child.id(), 1), "{body:?}");
+    assert!(body.began_ns > 0 && body.began_ns <= reclaim.header.time_ns, "{body:?}");
 }
 
 #[test]

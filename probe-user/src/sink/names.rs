@@ -36,6 +36,7 @@ impl Names {
             | Fact::Closing
             | Fact::Gone { .. }
             | Fact::Holders { .. }
+            | Fact::Device { .. }
             | Fact::Task(_)
             | Fact::Counters { .. } => {}
         }

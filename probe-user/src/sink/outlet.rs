@@ -144,6 +144,7 @@ impl Outlet {
             | Fact::Closing
             | Fact::Gone { .. }
             | Fact::Holders { .. }
+            | Fact::Device { .. }
             | Fact::Task(_)
             | Fact::Counters { .. } => {
                 return;

@@ -156,6 +156,8 @@ pub enum Fault {
     FrozenData,
     /// The disk is frozen, and few of its pages may be dirty.
     DirtyLimit,
+    /// The same, and another process has made most of them dirty.
+    NeighbourWrites,
     /// The disk is frozen, and the server's cgroup may use little more memory than it does.
     MemoryLimit,
     /// A file system in user space answers late.
@@ -381,7 +383,7 @@ pub const CASES: &[Case] = &[
         claim: "the serving thread syncs a file whose pages are not written back",
         server: in_server(ServeFault::FileSync),
         fault: Fault::FrozenDisk,
-        expect: Expect { offender: None, ..slow(&["storage.writeback"], "") },
+        expect: slow(&["storage.writeback"], "loop"),
         twin_of: Some("handler-sleeps"),
         proof: Counter::FaultLog,
         ..QUIET
@@ -694,6 +696,16 @@ pub const CASES: &[Case] = &[
         ..QUIET
     },
     Case {
+        name: "neighbour-writes",
+        claim: "the serving thread writes to a file, and another process's pages are those that are dirty",
+        server: in_server(ServeFault::FileWrite),
+        fault: Fault::NeighbourWrites,
+        expect: slow(&["storage.writeback"], "bulk-writer"),
+        twin_of: Some("write-throttled"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
         name: "write-reclaims",
         claim: "the serving thread writes to a file, and its cgroup's memory is at its limit",
         server: in_server(ServeFault::FileWrite),
@@ -708,7 +720,7 @@ pub const CASES: &[Case] = &[
         claim: "the serving thread syncs an empty file, and the journal's commit waits for others' data",
         server: in_server(ServeFault::FileCommit),
         fault: Fault::FrozenData,
-        expect: slow(&["storage.journal"], "echo-worker-0"),
+        expect: slow(&["storage.journal"], "loop"),
         twin_of: Some("disk-frozen"),
         proof: Counter::FaultLog,
         ..QUIET
@@ -718,7 +730,7 @@ pub const CASES: &[Case] = &[
         claim: "the serving thread reads a file past the page cache, and the disk does not answer",
         server: in_server(ServeFault::FileReadDirect),
         fault: Fault::FrozenDisk,
-        expect: slow(&["storage.block_queue"], "echo-worker-0"),
+        expect: slow(&["storage.block_queue"], "loop"),
         twin_of: Some("journal-commit"),
         proof: Counter::FaultLog,
         ..QUIET
@@ -728,7 +740,7 @@ pub const CASES: &[Case] = &[
         claim: "the serving thread touches a page of a mapped file, and the disk does not answer",
         server: in_server(ServeFault::FileReadMapped),
         fault: Fault::FrozenDisk,
-        expect: slow(&["storage.block_queue"], "echo-worker-0"),
+        expect: slow(&["storage.block_queue"], "loop"),
         twin_of: Some("handler-computes"),
         proof: Counter::FaultLog,
         ..QUIET
@@ -758,7 +770,7 @@ pub const CASES: &[Case] = &[
         claim: "the serving thread reads a file whose file system, a process, answers late",
         server: in_server(ServeFault::FileRead),
         fault: Fault::LateFile,
-        expect: Expect { offender: None, ..slow(&["storage.block_queue"], "") },
+        expect: slow(&["storage.block_queue"], "file-server"),
         twin_of: Some("log-pipe-full"),
         proof: Counter::FaultLog,
         ..QUIET
@@ -790,6 +802,7 @@ impl Fault {
             Self::FrozenDisk
                 | Self::FrozenData
                 | Self::DirtyLimit
+                | Self::NeighbourWrites
                 | Self::MemoryLimit
                 | Self::AskedOnFrozenDisk(_)
                 | Self::DiskFreezes

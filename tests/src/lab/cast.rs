@@ -46,6 +46,7 @@ impl Disk {
         let role: &[&str] = match case.fault {
             Fault::FrozenData => &["disk", "--write-data"],
             Fault::DirtyLimit => &["disk", "--limit-dirty"],
+            Fault::NeighbourWrites => &["disk", "--limit-dirty", "--write-much"],
             Fault::LateFile => &["fuse"],
             fault if fault.freezes_disk() => &["disk"],
             _ => return Ok(None),

@@ -252,6 +252,7 @@ impl Rig {
             Fault::FrozenDisk
             | Fault::FrozenData
             | Fault::DirtyLimit
+            | Fault::NeighbourWrites
             | Fault::MemoryLimit
             | Fault::LateFile
             | Fault::AskedOnFrozenDisk(_) => self.freeze_disk(ms),

@@ -10,6 +10,7 @@ use crate::attribution::cause::Cause;
 use crate::attribution::evidence::{Evidence, described, text};
 use crate::attribution::ledger::Offender;
 use crate::attribution::piece::{Charge, Found, Piece, came_by};
+use crate::attribution::storage::Reclaim;
 use crate::attribution::symbol::StackRef;
 use crate::attribution::thread::{Interval, Ready, Runnable, Slice, State, is_in_doubt, spread};
 use crate::clock::{DurNs, MonoNs};
@@ -175,7 +176,7 @@ fn alike(evidence: &Evidence, seat: &Seat, mut intervals: Vec<Interval<'_>>, wor
     let mut pieces = Vec::with_capacity(intervals.len());
     for interval in intervals {
         let Interval { from, to, .. } = interval;
-        let alike = Alike::of(evidence, &interval);
+        let alike = Alike::of(evidence, seat.task, &interval);
         if let Some(found) = alike.and_then(|alike| known.get(&alike)) {
             pieces.push(Piece { from, to, span: seat.span, found: found.clone() });
             continue;
@@ -198,9 +199,11 @@ enum Alike {
 }
 
 impl Alike {
-    fn of(evidence: &Evidence, interval: &Interval<'_>) -> Option<Self> {
+    fn of(evidence: &Evidence, task: TaskId, interval: &Interval<'_>) -> Option<Self> {
         match interval.state {
-            State::OnCpu(slice) if slice.gaps() == DurNs::ZERO => Some(Self::OnCpu),
+            State::OnCpu(slice) if slice.gaps() == DurNs::ZERO => {
+                evidence.storage().reclaims(task, interval.from, interval.to).next().is_none().then_some(Self::OnCpu)
+            }
             State::Runnable(runnable) => {
                 let back = runnable.to?;
                 let plain = runnable.throttled().is_none_or(|grown| grown.time == DurNs::ZERO);
@@ -219,7 +222,7 @@ impl Alike {
 
 fn state(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, work: &Work) -> Vec<Piece> {
     let mut pieces = match interval.state {
-        State::OnCpu(slice) => on_cpu(evidence, seat, interval, &slice, work),
+        State::OnCpu(slice) => running(evidence, seat, interval, &slice, work),
         State::Runnable(runnable) => queued(evidence, seat, interval, &runnable),
         State::Blocked(blocked) => wait::blocked(evidence, seat, interval, &blocked),
         State::Stopped { state } => vec![stopped(evidence, seat, interval, &format!("kernel state {state:#x}"))],
@@ -252,11 +255,45 @@ impl Work {
     }
 }
 
-fn on_cpu(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, slice: &Slice, work: &Work) -> Vec<Piece> {
+/// On CPU: what the thread spent looking for memory itself, and the rest of it.
+fn running(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, slice: &Slice, work: &Work) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut cursor = interval.from;
+    let mut add = |to: MonoNs, reclaim: Option<&Reclaim>| {
+        let part = Interval { from: cursor, to, ..interval };
+        if part.from < part.to {
+            let slice = slice.part(part.time(), interval.time());
+            let charge = match reclaim {
+                Some(reclaim) => reclaiming(evidence, seat, part, reclaim),
+                None => working(evidence, seat, part, work),
+            };
+            pieces.extend(on_cpu(evidence, seat, part, &slice, charge));
+            cursor = to;
+        }
+    };
+    for reclaim in evidence.storage().reclaims(seat.task, interval.from, interval.to) {
+        add(reclaim.from.min(interval.to), None);
+        add(reclaim.to.min(interval.to), Some(reclaim));
+    }
+    add(interval.to, None);
+    pieces
+}
+
+/// It was in the kernel's search for free memory, between two records of that.
+fn reclaiming(evidence: &Evidence, seat: &Seat, at: Interval<'_>, reclaim: &Reclaim) -> Charge {
+    let name = evidence.name(seat.task, at.to);
+    let whose = if reclaim.cgroup { "its cgroup's limit left none" } else { "the machine had none free" };
+    let took = reclaim.to.since(reclaim.from);
+    let fact =
+        format!("{name} looked for memory itself for {took}, because {whose}, and freed {} pages", reclaim.pages);
+    seat.leaf(Cause::MemoryReclaim, Some(evidence.offender(seat.task, at.to)), fact)
+}
+
+fn on_cpu(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, slice: &Slice, charge: Charge) -> Vec<Piece> {
     let Slice { cpu, softirq, interrupts, steal, unknown } = *slice;
     let cut = interval.to.before(slice.gaps()).max(interval.from);
     let held = format!("of the {} the thread held CPU {cpu}", interval.time());
-    let mut pieces = vec![Piece::charged(interval.from, cut, seat.span, working(evidence, seat, interval, work))];
+    let mut pieces = vec![Piece::charged(interval.from, cut, seat.span, charge)];
     let mut cursor = cut;
     let mut next = |time: DurNs| {
         let from = cursor;

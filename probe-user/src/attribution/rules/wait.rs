@@ -7,8 +7,10 @@ use super::transmit::NOTICEABLE;
 use crate::attribution::cause::Cause;
 use crate::attribution::evidence::{Evidence, OtherSocket, described, text};
 use crate::attribution::frame::Wait;
+use crate::attribution::ledger::Offender;
 use crate::attribution::piece::Piece;
 use crate::attribution::rounds::Rounds;
+use crate::attribution::storage::Dirtier;
 use crate::attribution::symbol::StackRef;
 use crate::attribution::thread::{Blocked, By, Data, Interval, NextCall, Wake};
 use crate::clock::MonoNs;
@@ -16,6 +18,9 @@ use crate::clock::MonoNs;
 /// Port of DNS servers.
 const DNS: u32 = 53;
 const UDP: u32 = 17;
+
+/// Waits for the process that is a FUSE file system.
+const IN_USER_SPACE: &[&str] = &["request_wait_answer", "fuse_simple_request", "__fuse_simple_request"];
 
 /// Another of the threads may have been woken for the check, and lost it to this one.
 const SHARED: &str = "several threads read this socket, and which of them was to read it is not known";
@@ -50,9 +55,10 @@ pub(super) fn blocked(evidence: &Evidence, seat: &Seat, at: Interval<'_>, blocke
     match wait {
         Wait::Stopped => vec![stopped(evidence, seat, at, frame)],
         Wait::Reclaim => sleep.own(Cause::MemoryReclaim),
-        Wait::Writeback => sleep.own(Cause::StorageWriteback),
-        Wait::Journal => sleep.own(Cause::StorageJournal),
-        Wait::Block => sleep.own(Cause::StorageBlockQueue),
+        Wait::Writeback => sleep.storage(Cause::StorageWriteback),
+        Wait::Journal => sleep.storage(Cause::StorageJournal),
+        Wait::Block if IN_USER_SPACE.contains(&frame) => sleep.served(),
+        Wait::Block => sleep.storage(Cause::StorageBlockQueue),
         Wait::Lock => sleep.follow(Cause::KernelLock),
         Wait::Futex => sleep.futex(),
         Wait::Peer => sleep.follow(Cause::AppBlockedIo),
@@ -68,6 +74,42 @@ impl<'a> Sleep<'a> {
     /// A cause of the thread's own.
     fn own(&self, cause: Cause) -> Vec<Piece> {
         self.charged(cause, None)
+    }
+
+    /// A wait for storage: with the file system and device of its file and, for dirty pages, who
+    /// made most of that device's.
+    fn storage(&self, cause: Cause) -> Vec<Piece> {
+        let Self { evidence, seat, at, .. } = self;
+        let file = match evidence.file(seat.task, self.blocked) {
+            Ok(file) => file,
+            Err(why) => return self.charged(cause, (evidence.sees().switches).then(|| format!("for a file {why}"))),
+        };
+        let storage = evidence.storage();
+        let device = format!("{} {}", storage.device(file.device()), file.file_system());
+        let fact = format!("for inode {} on {device}", file.inode());
+        let dirtier = (cause == Cause::StorageWriteback).then(|| storage.dirtier(file.device(), at.to)).flatten();
+        let who = dirtier.as_ref().map(|Dirtier { named, percent }| {
+            format!(
+                "{} made {percent} % of what was seen to get dirty there in 30 s",
+                described(named.task, &text(&named.comm))
+            )
+        });
+        let most = dirtier.filter(|dirtier| dirtier.percent >= 50 && dirtier.named.task.tgid != seat.task.tgid);
+        let thread = || evidence.offender(seat.task, at.to);
+        let behind = most.map_or_else(thread, |most| evidence.offender_named(&most.named, at.to));
+        let charge = seat.leaf(cause, Some(Offender { device, ..behind }), self.fact()).with(Some(fact)).with(who);
+        vec![Piece::charged(at.from, at.to, seat.span, charge)]
+    }
+
+    /// A request to a file system in user space: whoever ended the wait had it.
+    fn served(&self) -> Vec<Piece> {
+        let Self { evidence, seat, at, .. } = self;
+        let cause = Cause::StorageBlockQueue;
+        let Ok(wake) = self.waker() else { return self.own(cause) };
+        let fact = format!("answered by {}", described(wake.waker.task, &text(&wake.waker.comm)));
+        let server = evidence.offender_named(&wake.waker, at.to);
+        let charge = seat.leaf(cause, Some(server), self.fact()).with(Some(fact));
+        vec![Piece::charged(at.from, at.to, seat.span, charge)]
     }
 
     fn charged(&self, cause: Cause, why: Option<String>) -> Vec<Piece> {

@@ -7,13 +7,14 @@
 
 use super::super::message::{Announcement, Order, announce, announce_fault, obey_orders};
 use super::file::{COLD, COLD_BYTES};
-use super::set_comm;
+use super::{set_comm, spawn};
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{Advice, fadvise, major, minor, stat};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc::channel;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -23,6 +24,10 @@ pub(in crate::lab) const THROTTLE: &str = "/sys/fs/cgroup/blkio/blkio.throttle.w
 const READ_THROTTLE: &str = "/sys/fs/cgroup/blkio/blkio.throttle.read_bps_device";
 /// What may be dirty of this device only, where that is limited, bytes.
 const DIRTY_BYTES: &str = "2000000";
+/// Pages that the bulk writer writes; a part of them is more than may be dirty.
+const BULK_PAGES: usize = 1024;
+/// Who writes nothing for so long is held back.
+const HELD_BACK: Duration = Duration::from_millis(50);
 /// Size of the image.
 const IMAGE_BYTES: u64 = 64 << 20;
 
@@ -38,6 +43,9 @@ pub struct DiskArgs {
     /// Begin to write back data of a file while it is frozen; the journal's commit waits for it.
     #[arg(long)]
     write_data: bool,
+    /// Write to a file while it is frozen, as much as may be dirty and more.
+    #[arg(long)]
+    write_much: bool,
 }
 
 /// A mounted image. What it did to the host is undone when it is dropped.
@@ -91,7 +99,26 @@ impl Disk {
             self.set("strict_limit", "1")?;
         }
         self.limit(1)?;
-        if self.args.write_data { self.write_data() } else { Ok(()) }
+        if self.args.write_data {
+            self.write_data()?;
+        }
+        if self.args.write_much { self.write_much() } else { Ok(()) }
+    }
+
+    /// A thread that writes on until it is held back, and ends after the freeze. Comes back when it
+    /// has made most of what may be dirty.
+    fn write_much(&self) -> Result<()> {
+        let mut file = File::create(self.args.dir.join("mount/bulk")).context("create a file")?;
+        let (tell, told) = channel();
+        spawn("bulk-writer", move || {
+            for page in 0..BULK_PAGES {
+                file.write_all(&[9; 4096]).context("write to the file")?;
+                let _ = tell.send(page);
+            }
+            Ok(())
+        })?;
+        while told.recv_timeout(HELD_BACK).is_ok() {}
+        Ok(())
     }
 
     /// The advice begins writeback and does not wait for it.
