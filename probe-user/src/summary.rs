@@ -6,7 +6,9 @@
 
 use crate::attribution::baseline::{Baselines, Excess, Times, share, times};
 use crate::attribution::verdict::conclude;
-use crate::attribution::{CAUSES, Cause, Episode, EpisodeCause, Judged, Offender, Service, Unresolved, Verdict};
+use crate::attribution::{
+    CAUSES, Cause, Episode, EpisodeCause, Judged, Offender, Service, Stalls, Unresolved, Verdict,
+};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{InterfaceId, RunFact};
 use crate::journey::{JourneyId, Loss, Outcome};
@@ -156,6 +158,7 @@ impl Summary {
             unresolved: total.unresolved,
             baseline_p50: (!state.healthy.is_empty()).then(|| quantile(&state.healthy, 0.5)),
             causes: total.ranked(),
+            stalls: state.stalls.told(),
             unexplained: total.unexplained(),
             service: total.service(),
             verdict: total.verdict(),
@@ -397,6 +400,7 @@ struct Target {
     answered: Histogram<u64>,
     healthy: Histogram<u64>,
     ended: Total,
+    stalls: Stalls,
     open: HashMap<JourneyId, Open>,
 }
 
@@ -409,6 +413,7 @@ impl Target {
             answered: histogram(),
             healthy: histogram(),
             ended: Total::default(),
+            stalls: Stalls::default(),
             open: HashMap::new(),
         }
     }
@@ -417,6 +422,7 @@ impl Target {
         let journey = &judged.journey;
         self.started_at = self.started_at.min(journey.started_at());
         self.ended_at = self.ended_at.max(journey.known_until);
+        self.stalls.push(judged);
         if journey.outcome == Outcome::Open {
             if self.open.len() < MAX_OPEN || self.open.contains_key(&journey.id) {
                 self.open.insert(journey.id, Open { started_at: journey.started_at(), part });

@@ -67,7 +67,7 @@ fn difference(expected: &str, told: &str) -> String {
 #[test]
 fn a_recording_leads_to_the_same_conclusions_as_ever() {
     let recordings = recordings();
-    assert!(recordings.len() >= 7, "{recordings:?}");
+    assert!(recordings.len() >= 13, "{recordings:?}");
     for recording in recordings {
         compare(&recording, "expected", &told(&replayed(&recording)));
     }
@@ -118,11 +118,17 @@ fn the_drawings_of_a_mutex_are_as_ever() {
 fn each_recording_has_the_verdict_of_its_case() {
     let cases = [
         ("cpu-quota", "app.quota_throttle"),
+        ("flush-stalls-pool", "storage.writeback"),
         ("handler-sleeps", "app.self_wait"),
+        ("journal-commit", "storage.journal"),
         ("lock-holder-computes", "app.futex"),
+        ("memory-inspected", "kernel.lock"),
+        ("neighbour-writes", "storage.writeback"),
+        ("read-past-cache", "storage.block_queue"),
         ("receive-buffer-full", "app.socket_queue"),
         ("shaper", "nic.qdisc"),
         ("vm-backend-asleep", "vm.backend"),
+        ("write-reclaims", "memory.reclaim"),
     ];
     for recording in recordings() {
         let name = recording.file_stem().unwrap().to_str().unwrap().to_owned();

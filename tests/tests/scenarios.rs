@@ -89,6 +89,7 @@ scenarios! {
     a_fault_on_a_mapped_file_is_the_block_queue: "mapped-file-faults",
     a_frozen_disk_that_nobody_waits_for_is_not_blamed: "disk-not-used",
     a_lock_is_followed_to_its_holder_at_the_dirty_limit: "lock-holder-writes",
+    a_pool_is_followed_to_who_filled_the_disk_s_pages: "flush-stalls-pool",
     a_late_file_system_in_user_space_is_the_block_queue: "user-file-late",
     a_reader_of_a_memory_map_holds_a_kernel_lock: "memory-inspected",
 }
@@ -139,6 +140,30 @@ fn two_causes_are_ranked_by_their_time() -> Result<()> {
     let [lock, stop, ..] = episode.causes.as_slice() else { bail!("two causes, but {:?}", episode.causes) };
     ensure!((lock.cause.as_str(), stop.cause.as_str()) == ("app.futex", "app.self_wait"), "{:?}", episode.causes);
     ensure!((2..=6).contains(&(lock.ns / stop.ns.max(1))), "{:?}", episode.causes);
+    Ok(())
+}
+
+/// All that wait for one device at one time are one event.
+#[test]
+fn a_flush_that_stalls_a_pool_is_one_event_with_all_its_victims() -> Result<()> {
+    let Some(whylag) = whylag()? else { return Ok(()) };
+    let _turn = Turn::take()?;
+    let attach = Attach { binary: whylag.to_owned(), record: None };
+    let case = find("flush-stalls-pool").context("a case of the table")?;
+    let Run::Done(observed) = run(&launcher(), case, Some(&attach))? else {
+        note("a_flush_that_stalls_a_pool_is_one_event_with_all_its_victims skipped: the rig cannot run here");
+        return Ok(());
+    };
+    let said = observed.said.context("whylag took part")?;
+    let [episode] = said.episodes.as_slice() else { bail!("one target, but {} episodes", said.episodes.len()) };
+    let [stall] = episode.stalls.as_slice() else { bail!("one stall, but {:?}", episode.stalls) };
+    let mut victims: Vec<&str> = stall.victims.iter().map(|victim| victim.comm.as_str()).collect();
+    victims.sort_unstable();
+    let workers = ["echo-worker-0", "echo-worker-1", "echo-worker-2", "echo-worker-3", "stats-rollup"];
+    ensure!(victims == workers, "{stall:?}");
+    ensure!(stall.device.contains("loop") && stall.device.contains("ext4"), "{stall:?}");
+    ensure!(stall.offender.as_ref().is_some_and(|offender| offender.comm == "bulk-writer"), "{stall:?}");
+    ensure!(stall.checks >= 4, "{stall:?}");
     Ok(())
 }
 

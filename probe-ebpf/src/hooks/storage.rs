@@ -76,10 +76,22 @@ fn tell(inode: u64, call: u32) {
     let name: u64 = read::untyped(kind, at.file_system_type_name);
     emit(EventKind::FileWait, |body: &mut FileWaitBody| {
         body.inode = read::untyped(inode, at.inode_i_ino);
-        body.device = read::untyped(super_block, at.super_block_s_dev);
+        let its_own = is_device(read::untyped(inode, at.inode_i_mode));
+        body.device = if its_own {
+            read::untyped(inode, at.inode_i_rdev)
+        } else {
+            read::untyped(super_block, at.super_block_s_dev)
+        };
         body.call = call;
         read::string(name, &mut body.file_system);
     });
+}
+
+/// Whether an inode of this mode is a block device. A file system writes what it knows of files to
+/// pages of the device itself.
+#[inline(always)]
+fn is_device(mode: u16) -> bool {
+    mode & 0xf000 == 0x6000
 }
 
 /// `mm_filemap_fault`: a page of a mapped file is looked for.
@@ -112,7 +124,11 @@ pub(crate) fn dirtied(ctx: &BtfTracePointContext) {
     let super_block = read::typed_pointer(inode, at.inode_i_sb);
     emit_at(time_ns, EventKind::Dirtied, |body: &mut DirtiedBody| {
         *body = DirtiedBody {
-            device: read::typed(super_block, at.super_block_s_dev, 0),
+            device: if is_device(read::typed(inode, at.inode_i_mode, 0)) {
+                read::typed(inode, at.inode_i_rdev, 0)
+            } else {
+                read::typed(super_block, at.super_block_s_dev, 0)
+            },
             folios,
             comm: read::name(read::current_task(), at.task_comm),
         };

@@ -77,6 +77,8 @@ pub struct Offsets {
     pub fdtable_fd: u32,
     pub file_f_inode: u32,
     pub inode_i_ino: u32,
+    pub inode_i_mode: u32,
+    pub inode_i_rdev: u32,
     pub inode_i_sb: u32,
     pub super_block_s_dev: u32,
     pub super_block_s_flags: u32,

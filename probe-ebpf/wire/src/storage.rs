@@ -16,7 +16,8 @@ pub const DIRTIED_EVERY_NS: u64 = 200_000;
 pub struct FileWaitBody {
     /// The file's inode number.
     pub inode: u64,
-    /// Device of its file system, as in the kernel: major number << 20 | minor number.
+    /// Device of its file system, or that it is itself, as in the kernel: major number << 20 |
+    /// minor number.
     pub device: u32,
     /// The system call that it is in, of which the file is the first argument; or [`CALL_FAULT`].
     pub call: u32,

@@ -1,5 +1,6 @@
 //! The exact split of a journey's time between causes, and what is concluded from it.
 
+use super::stall::{Stall, Victim};
 use super::{Cause, Service};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{InterfaceId, TaskId};
@@ -64,6 +65,8 @@ pub struct Entry {
     pub evidence: Vec<String>,
     /// What is true here of all that the cause may mean.
     pub meaning: &'static str,
+    /// Where a known device was waited for: the threads that this held up, outermost first.
+    pub stalled: Vec<Victim>,
 }
 
 impl Entry {
@@ -208,6 +211,8 @@ pub struct Episode {
     pub baseline_p50: Option<DurNs>,
     /// By share, largest first.
     pub causes: Vec<EpisodeCause>,
+    /// Stalls of storage, in the order of their time.
+    pub stalls: Vec<Stall>,
     /// Unexplained time of slow and lost checks above what is unexplained in a healthy one; all
     /// of a check's time if events were lost meanwhile.
     pub unexplained: DurNs,

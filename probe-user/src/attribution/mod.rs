@@ -19,6 +19,7 @@ mod rules;
 mod service;
 #[cfg(test)]
 mod single_loss;
+mod stall;
 mod storage;
 #[cfg(test)]
 pub(crate) mod story;
@@ -33,3 +34,5 @@ pub use evidence::Evidence;
 pub use ledger::{Entry, Episode, EpisodeCause, Gap, Hop, Judged, Ledger, Offender, Unresolved, Verdict};
 pub use rules::outside::{Lapse, Lapses};
 pub use service::{Condition, Service, Stay};
+pub(crate) use stall::Stalls;
+pub use stall::{Stall, Victim};

@@ -5,6 +5,7 @@
 
 use super::cause::Cause;
 use super::ledger::{Entry, Gap, Hop, Ledger, Offender};
+use super::stall::Victim;
 use crate::clock::{DurNs, MonoNs};
 use crate::journey::Span;
 use std::collections::HashMap;
@@ -32,11 +33,14 @@ pub(super) struct Charge {
     pub(super) evidence: Vec<String>,
     /// What is true of this case of the cause, if that is less than all it may mean.
     meaning: Option<(Cause, &'static str)>,
+    /// Threads that a wait for a known device held up, outermost first.
+    stalled: Vec<Victim>,
 }
 
 impl Charge {
     pub(super) fn new(cause: Cause, offender: Option<Offender>, fact: impl Into<String>) -> Self {
-        Self { offender, path: vec![cause], hops: Vec::new(), evidence: vec![fact.into()], meaning: None }
+        let (path, evidence) = (vec![cause], vec![fact.into()]);
+        Self { offender, path, hops: Vec::new(), evidence, meaning: None, stalled: Vec::new() }
     }
 
     /// The same, reached by following `waits`.
@@ -61,8 +65,15 @@ impl Charge {
         self
     }
 
+    /// Says whom a wait for a device held up.
+    pub(super) fn stalling(mut self, threads: Vec<Victim>) -> Self {
+        self.stalled = threads;
+        self
+    }
+
     fn same(&self, other: &Self) -> bool {
-        (&self.path, &self.offender, self.meaning) == (&other.path, &other.offender, other.meaning)
+        (&self.path, &self.offender, self.meaning, &self.stalled)
+            == (&other.path, &other.offender, other.meaning, &other.stalled)
     }
 
     fn lacks(&self, fact: &String) -> bool {
@@ -115,14 +126,9 @@ impl Piece {
             Found::Charged(charge) => {
                 let fact = "and many shorter ones, of several threads or waits".to_owned();
                 let path = charge.path.last().copied().into_iter().collect();
+                let (hops, evidence, stalled) = (Vec::new(), vec![fact], Vec::new());
                 let meaning = charge.meaning;
-                Found::Charged(Rc::new(Charge {
-                    offender: None,
-                    path,
-                    hops: Vec::new(),
-                    evidence: vec![fact],
-                    meaning,
-                }))
+                Found::Charged(Rc::new(Charge { offender: None, path, hops, evidence, meaning, stalled }))
             }
             Found::Unexplained(_) => Found::Unexplained(MANY_REASONS.to_owned()),
         };
@@ -286,11 +292,11 @@ pub(super) fn ledger(pieces: Vec<Piece>, from: MonoNs, to: MonoNs) -> Ledger {
 }
 
 fn entry(from: MonoNs, to: MonoNs, span: Span, charge: Charge) -> Option<Entry> {
-    let Charge { offender, path, hops, evidence, meaning } = charge;
+    let Charge { offender, path, hops, evidence, meaning, stalled } = charge;
     let cause = *path.last()?;
     let said = meaning.filter(|(of, _)| *of == cause).map(|(_, meaning)| meaning);
     let meaning = said.unwrap_or(cause.row().must_be_true);
-    Some(Entry { cause, from, to, span, offender, path, hops, evidence, meaning })
+    Some(Entry { cause, from, to, span, offender, path, hops, evidence, meaning, stalled })
 }
 
 /// Whether the parts of a ledger are in order, apart, and sum to the whole.

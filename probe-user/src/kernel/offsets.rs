@@ -93,6 +93,8 @@ fields! {
     fdtable_fd: ("fdtable", "fd");
     file_f_inode: ("file", "f_inode");
     inode_i_ino: ("inode", "i_ino");
+    inode_i_mode: ("inode", "i_mode");
+    inode_i_rdev: ("inode", "i_rdev");
     inode_i_sb: ("inode", "i_sb");
     super_block_s_dev: ("super_block", "s_dev");
     super_block_s_flags: ("super_block", "s_flags");

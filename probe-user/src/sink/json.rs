@@ -4,9 +4,11 @@
 //! round; none is ever renamed.
 
 use super::{Context, Names, Sink};
-use crate::attribution::{Cause, Entry, Episode, EpisodeCause, Judged, Lapse, Offender, Service, Verdict};
+use crate::attribution::{
+    Cause, Entry, Episode, EpisodeCause, Judged, Lapse, Offender, Service, Stall, Verdict, Victim,
+};
 use crate::clock::MonoNs;
-use crate::event::InterfaceId;
+use crate::event::{InterfaceId, TaskId};
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, Stamp};
 use crate::loss::LossReport;
 use crate::pipeline::Output;
@@ -298,6 +300,7 @@ struct EpisodeLine<'a> {
     unresolved: u64,
     baseline_p50_ns: Option<u64>,
     causes: Vec<EpisodeCauseField<'a>>,
+    stalls: Vec<StallField<'a>>,
     unexplained_ns: u64,
     verdict: VerdictField,
 }
@@ -316,9 +319,46 @@ impl<'a> EpisodeLine<'a> {
             unresolved: episode.unresolved,
             baseline_p50_ns: episode.baseline_p50.map(|usual| usual.0),
             causes: episode.causes.iter().map(EpisodeCauseField::new).collect(),
+            stalls: episode.stalls.iter().map(|stall| StallField::new(stall, names)).collect(),
             unexplained_ns: episode.unexplained.0,
             verdict: VerdictField::new(&episode.verdict)
                 .of(episode.service.as_ref(), |service| service.of_episode(episode.slow + episode.lost)),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct StallField<'a> {
+    device: &'a str,
+    started_at: String,
+    ended_at: String,
+    causes: Vec<&'static str>,
+    checks: u64,
+    offender: Option<OffenderField<'a>>,
+    victims: Vec<VictimField<'a>>,
+}
+
+#[derive(Serialize)]
+struct VictimField<'a> {
+    comm: &'a str,
+    tgid: u32,
+    tid: u32,
+}
+
+impl<'a> StallField<'a> {
+    fn new(stall: &'a Stall, names: &Names) -> Self {
+        let victim = |victim: &'a Victim| {
+            let TaskId { tgid, tid } = victim.task;
+            VictimField { comm: &victim.comm, tgid, tid }
+        };
+        Self {
+            device: &stall.device,
+            started_at: names.rfc3339(stall.from),
+            ended_at: names.rfc3339(stall.to),
+            causes: stall.causes.iter().map(|cause| cause.name()).collect(),
+            checks: stall.checks,
+            offender: stall.offender.as_ref().map(OffenderField::new),
+            victims: stall.victims.iter().map(victim).collect(),
         }
     }
 }

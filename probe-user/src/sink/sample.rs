@@ -2,7 +2,8 @@
 
 use super::Names;
 use crate::attribution::{
-    Cause, Condition, Entry, Episode, EpisodeCause, Gap, Judged, Lapse, Ledger, Offender, Service, Stay, Verdict,
+    Cause, Condition, Entry, Episode, EpisodeCause, Gap, Judged, Lapse, Ledger, Offender, Service, Stall, Stay,
+    Verdict, Victim,
 };
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::event::{Fact, InterfaceFact, InterfaceId, InterfaceRole, TaskId};
@@ -78,6 +79,7 @@ fn entry(cause: Cause, from: u64, to: u64) -> Entry {
         hops: Vec::new(),
         evidence: vec!["woken by \u{1b}]0;owned\u{7}".to_owned()],
         meaning: cause.row().must_be_true,
+        stalled: Vec::new(),
     }
 }
 
@@ -144,6 +146,15 @@ pub(crate) fn episode() -> Episode {
             lost: 0,
             offender: Some(offender()),
             meaning: None,
+        }],
+        stalls: vec![Stall {
+            device: "sda1 8:1 ext4".to_owned(),
+            from: MonoNs(START),
+            to: MonoNs(START + 800_000_000),
+            causes: vec![Cause::StorageWriteback],
+            checks: 40,
+            offender: Some(offender()),
+            victims: vec![Victim { comm: "evil\u{1b}[2J".to_owned(), task: TaskId { tgid: 10, tid: 12 } }],
         }],
         unexplained: DurNs(2_000_000),
         verdict: Verdict::Cause { cause: Cause::AppFutex, share: 0.92 },

@@ -766,6 +766,16 @@ pub const CASES: &[Case] = &[
         ..QUIET
     },
     Case {
+        name: "flush-stalls-pool",
+        claim: "four serving threads queue for a lock whose holder is held back by another process's pages",
+        server: Server::Process(Process { fault: ServeFault::LockWriting, workers: 4, ..ECHO }),
+        fault: Fault::NeighbourWrites,
+        expect: slow(&["storage.writeback"], "bulk-writer"),
+        twin_of: Some("pool-behind-lock"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
         name: "user-file-late",
         claim: "the serving thread reads a file whose file system, a process, answers late",
         server: in_server(ServeFault::FileRead),

@@ -120,8 +120,31 @@ pub struct Episode {
     pub lost: u64,
     /// By time, the largest first.
     pub causes: Vec<EpisodeCause>,
+    /// Stretches in which storage held threads up.
+    #[serde(default)]
+    pub stalls: Vec<Stall>,
     /// The conclusion over all.
     pub verdict: Verdict,
+}
+
+/// A stretch of time in which a device held threads up.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Stall {
+    /// The device and the type of its file system.
+    pub device: String,
+    /// Checks that it made slow.
+    pub checks: u64,
+    /// Who is behind it.
+    pub offender: Option<Offender>,
+    /// Who waited.
+    pub victims: Vec<Victim>,
+}
+
+/// A thread that waited.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Victim {
+    /// Its name.
+    pub comm: String,
 }
 
 /// A cause's part in an episode.

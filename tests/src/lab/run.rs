@@ -26,7 +26,7 @@ const CONTROL_PERIODS: usize = 3;
 /// For so long checks go on after the fault; times the case's slowdown.
 const RECOVERY: Duration = Duration::from_millis(200);
 /// What the server's cgroup may newly use, where that is limited, bytes.
-const MEMORY_LIMIT_BYTES: u64 = 8 << 20;
+const MEMORY_LIMIT_BYTES: u64 = 2 << 20;
 /// Nothing in the lab takes longer, whatever the slowdown.
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -10,10 +10,12 @@ use crate::attribution::frame::Wait;
 use crate::attribution::ledger::Offender;
 use crate::attribution::piece::Piece;
 use crate::attribution::rounds::Rounds;
+use crate::attribution::stall::Victim;
 use crate::attribution::storage::Dirtier;
 use crate::attribution::symbol::StackRef;
 use crate::attribution::thread::{Blocked, By, Data, Interval, NextCall, Wake};
 use crate::clock::MonoNs;
+use crate::event::TaskId;
 
 /// Port of DNS servers.
 const DNS: u32 = 53;
@@ -98,7 +100,15 @@ impl<'a> Sleep<'a> {
         let thread = || evidence.offender(seat.task, at.to);
         let behind = most.map_or_else(thread, |most| evidence.offender_named(&most.named, at.to));
         let charge = seat.leaf(cause, Some(Offender { device, ..behind }), self.fact()).with(Some(fact)).with(who);
+        let charge = charge.stalling(self.held_up());
         vec![Piece::charged(at.from, at.to, seat.span, charge)]
+    }
+
+    /// This thread and those that wait for it, outermost first.
+    fn held_up(&self) -> Vec<Victim> {
+        let threads = self.seat.waiters.iter().chain([&self.seat.task]);
+        let victim = |task: &TaskId| Victim { comm: self.evidence.offender(*task, self.at.to).comm, task: *task };
+        threads.map(victim).collect()
     }
 
     /// A request to a file system in user space: whoever ended the wait had it.

@@ -2,7 +2,7 @@
 
 use super::check::{INDENT, labelled, percent, verdict_sentence, with_offender};
 use super::line::{Line, Look};
-use crate::attribution::{Episode, EpisodeCause, Verdict};
+use crate::attribution::{Episode, EpisodeCause, Stall, Verdict};
 use crate::clock::DurNs;
 use crate::loss::LossReport;
 use crate::sink::Names;
@@ -10,6 +10,10 @@ use crate::summary::RunSummary;
 
 /// Causes shown of an episode.
 const CAUSES: usize = 5;
+/// Stalls shown of an episode.
+const STALLS: usize = 3;
+/// Victims named of a stall.
+const VICTIMS: usize = 4;
 
 /// What happened at one target.
 pub(super) fn episode(episode: &Episode, names: &Names) -> Vec<Line> {
@@ -25,6 +29,7 @@ pub(super) fn episode(episode: &Episode, names: &Names) -> Vec<Line> {
     lines.extend(service.map(|said| labelled("service", &said, Look::Bold)));
     lines.extend(episode.causes.iter().take(CAUSES).filter(|cause| worth_a_line(cause)).map(cause_line));
     lines.extend(unexplained_line(episode));
+    lines.extend(episode.stalls.iter().filter(|stall| stall.victims.len() > 1).take(STALLS).map(stall_line));
     lines.push(labelled("next", &next_step(episode), Look::Plain));
     lines
 }
@@ -65,6 +70,20 @@ fn cause_line(cause: &EpisodeCause) -> Line {
         .plain(format!("{:>6}", percent(cause.share)))
         .add(Look::Bold, format!("  {}", cause.cause.name()));
     with_offender(line, cause.offender.as_ref())
+}
+
+/// A device that held several threads up at once.
+fn stall_line(stall: &Stall) -> Line {
+    let named = stall.victims.iter().take(VICTIMS).map(|victim| victim.comm.as_str());
+    let mut names = named.collect::<Vec<_>>().join(", ");
+    let more = stall.victims.len().saturating_sub(VICTIMS);
+    if more > 0 {
+        names += &format!(" and {more} more");
+    }
+    let line = Line::hanging(INDENT).plain(format!("{:>11}  ", stall.to.since(stall.from).to_string()));
+    let line = line.add(Look::Warn, format!("{} held up {names}", stall.device));
+    let line = line.dim(format!("  {}", count(stall.checks, "check")));
+    with_offender(line, stall.offender.as_ref())
 }
 
 fn count(number: u64, what: &str) -> String {

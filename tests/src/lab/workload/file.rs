@@ -12,7 +12,7 @@ pub(super) const COLD: &str = "cold";
 /// Its size, bytes.
 pub(super) const COLD_BYTES: usize = 1 << 20;
 /// More than may be dirty, or fit into the memory of the server's cgroup, where that is limited.
-const MUCH_BYTES: usize = 16 << 20;
+const MUCH_BYTES: usize = 4 << 20;
 
 const CHUNK_BYTES: usize = 65_536;
 
