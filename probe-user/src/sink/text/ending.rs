@@ -27,7 +27,9 @@ pub(super) fn episode(episode: &Episode, names: &Names) -> Vec<Line> {
     lines.push(labelled("verdict", &verdict_sentence(&episode.verdict, offender, meaning), Look::Bold));
     let service = episode.service.map(|service| service.of_episode(episode.slow + episode.lost));
     lines.extend(service.map(|said| labelled("service", &said, Look::Bold)));
-    lines.extend(episode.causes.iter().take(CAUSES).filter(|cause| worth_a_line(cause)).map(cause_line));
+    let shown = episode.causes.iter().take(CAUSES).filter(|cause| worth_a_line(cause));
+    let said = main.filter(|_| matches!(episode.verdict, Verdict::Cause { .. })).map(|main| main.cause);
+    lines.extend(shown.map(|cause| cause_line(cause, said != Some(cause.cause))));
     lines.extend(unexplained_line(episode));
     lines.extend(episode.stalls.iter().filter(|stall| stall.victims.len() > 1).take(STALLS).map(stall_line));
     lines.push(labelled("next", &next_step(episode), Look::Plain));
@@ -40,6 +42,11 @@ fn main_cause(episode: &Episode) -> Option<&EpisodeCause> {
         return None;
     };
     episode.causes.iter().find(|part| part.cause == cause)
+}
+
+/// What is true here of a cause that can mean more than that.
+fn special(cause: &EpisodeCause) -> Option<&'static str> {
+    cause.meaning.filter(|meaning| *meaning != cause.cause.row().must_be_true)
 }
 
 /// Beside what an incident took, a thousandth is noise; the first cause is always shown.
@@ -61,15 +68,17 @@ fn headline(episode: &Episode, names: &Names) -> Line {
     line.dim(format!("  {usual}")).dim(format!("  from {from} UTC for {length}"))
 }
 
-/// The time is a sum over checks, which overlap, so it can be longer than the run.
-fn cause_line(cause: &EpisodeCause) -> Line {
+/// The time is a sum over checks, which overlap, so it can be longer than the run. What the verdict has
+/// said of its own cause is not said again.
+fn cause_line(cause: &EpisodeCause, with_meaning: bool) -> Line {
     let lost = if cause.lost == 0 { String::new() } else { format!(", {} lost", cause.lost) };
     let line = Line::hanging(INDENT)
         .plain(format!("{:>11}  ", cause.time.to_string()))
         .dim(format!("over {:<12}", count(cause.checks, "check") + &lost))
         .plain(format!("{:>6}", percent(cause.share)))
         .add(Look::Bold, format!("  {}", cause.cause.name()));
-    with_offender(line, cause.offender.as_ref())
+    let special = special(cause).filter(|_| with_meaning).map(|meaning| format!(": {meaning}"));
+    with_offender(line, cause.offender.as_ref()).flow(Look::Dim, special.unwrap_or_default())
 }
 
 /// A device that held several threads up at once.

@@ -140,7 +140,7 @@ fn status_line(tally: &Tally, dropped: u64, width: usize) -> Line {
 #[cfg(test)]
 mod tests {
     use super::{TextSink, TextStyle};
-    use crate::attribution::{Episode, Judged};
+    use crate::attribution::{Cause, Episode, EpisodeCause, Judged};
     use crate::pipeline::Output;
     use crate::sink::{Context, Sink, sample};
 
@@ -182,6 +182,21 @@ mod tests {
             assert!(text.contains("from 2020-09-13 12:26:40 UTC for 9.00 s"), "{text}");
             assert!(text.contains("usually 60.0 µs"), "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_special_of_a_cause_beside_the_verdict_s_is_told() {
+        let names = sample::names();
+        let mut episode = sample::episode();
+        let starves =
+            EpisodeCause { cause: Cause::AppOnCpu, meaning: Some("it never sends"), ..episode.causes[0].clone() };
+        let plain = EpisodeCause { meaning: Some(Cause::AppRunqueue.row().must_be_true), ..starves.clone() };
+        episode.causes.extend([starves, EpisodeCause { cause: Cause::AppRunqueue, ..plain }]);
+        let mut sink = TextSink::new(Vec::new(), PIPE);
+        sink.write(&Output::Episode(episode), Context { names: &names, dropped: 0 }).unwrap();
+        let text = String::from_utf8(sink.to).unwrap();
+        assert_eq!(text.matches("it never sends").count(), 1, "{text}");
+        assert!(!text.contains(Cause::AppRunqueue.row().must_be_true), "{text}");
     }
 
     #[test]
