@@ -5,10 +5,10 @@ use super::cause::Cause;
 use super::evidence::Evidence;
 use super::ledger::{Judged, Ledger, Unresolved, Verdict};
 use super::piece::{self, Found, Piece};
-use super::rules::{Leg, drops, handover, outside, receive, transmit, vm};
+use super::rules::{LONG_SILENCE, Leg, drops, handover, outside, receive, transmit, vm};
 use super::service::{Stay, service};
 use super::verdict::{conclude, limit, main_reason, slow, untrusted};
-use crate::clock::MonoNs;
+use crate::clock::{DurNs, MonoNs};
 use crate::event::{RunFact, Threshold};
 use crate::journey::{Journey, Loss, Outcome, Perspective, Span, Stage, Stamp};
 
@@ -88,7 +88,7 @@ impl Attributor {
             return self.judge_briefly(journey);
         }
         evidence.take_usage();
-        let mut account = account(&journey, evidence);
+        let mut account = account(&journey, evidence, self.usual_hold(&journey));
         let usage = evidence.take_usage();
         self.steps = self.steps.saturating_add(usage.steps);
         self.budget.spend(usage.steps);
@@ -103,6 +103,13 @@ impl Attributor {
         let baseline = self.baselines.of(journey.target, journey.signature);
         let service = service(&journey, &account.ledger, &verdict, baseline, evidence);
         Judged { journey, ledger: account.ledger, slow, verdict, service, brief: false }
+    }
+
+    /// How long checks like this one are usually held: asked only of one that may have been held long.
+    fn usual_hold(&mut self, journey: &Journey) -> Option<DurNs> {
+        let long = journey.elapsed() >= LONG_SILENCE;
+        let baseline = long.then(|| self.baselines.of(journey.target, journey.signature))?;
+        baseline.usual_stay().map(|stay| stay.held)
     }
 
     /// Judges by time alone: no thread is looked at.
@@ -170,14 +177,14 @@ enum Dropped {
     Unproven(String),
 }
 
-fn account(journey: &Journey, evidence: &Evidence) -> Account {
+fn account(journey: &Journey, evidence: &Evidence, usual_hold: Option<DurNs>) -> Account {
     let (from, to) = (journey.started_at(), journey.known_until.max(journey.started_at()));
     if let Some(reason) = untrusted(journey) {
         let pieces = vec![Piece::unexplained(from, to, Span::Receive, reason)];
         let pieces = pieces.into_iter().filter(|piece| piece.from < piece.to).collect();
         return Account { ledger: piece::ledger(pieces, from, to), dropped: None, tail: None, since: from };
     }
-    let legs = legs(journey, evidence, to);
+    let legs = legs(journey, evidence, usual_hold, to);
     let mut pieces = Vec::new();
     let mut tail = None;
     for leg in &legs {
@@ -190,7 +197,7 @@ fn account(journey: &Journey, evidence: &Evidence) -> Account {
 }
 
 /// The stretches between stages that were seen, and from the last one to the end.
-fn legs<'a>(journey: &'a Journey, evidence: &'a Evidence, to: MonoNs) -> Vec<Leg<'a>> {
+fn legs<'a>(journey: &'a Journey, evidence: &'a Evidence, usual_hold: Option<DurNs>, to: MonoNs) -> Vec<Leg<'a>> {
     let ends = journey.stamps.iter().skip(1).map(Some).chain([None]);
     let mut cursor = journey.started_at();
     let mut legs = Vec::with_capacity(journey.stamps.len());
@@ -199,7 +206,7 @@ fn legs<'a>(journey: &'a Journey, evidence: &'a Evidence, to: MonoNs) -> Vec<Leg
         let over = end.is_none() && journey.outcome == Outcome::Replied;
         if cursor < until || (end.is_none() && !over) {
             let span = span(journey.perspective, start, end);
-            legs.push(Leg { journey, evidence, span, start, end, from: cursor, to: until });
+            legs.push(Leg { journey, evidence, usual_hold, span, start, end, from: cursor, to: until });
         }
         cursor = until;
     }

@@ -50,7 +50,8 @@ fn held(leg: &Leg<'_>, holder: TaskId, from: MonoNs, to: MonoNs) -> Vec<Piece> {
     let home = life.and_then(|life| life.last_sleep_before(leg.from));
     let last = life.and_then(|life| life.wakes_before(to).next()).filter(|wake| wake.at > from);
     let answered = leg.end.is_some() && last.is_some_and(Wake::by_packet);
-    let own = Own { socket: leg.journey.socket, stream: leg.journey.request.protocol == 6 };
+    let stream = leg.journey.request.protocol == 6;
+    let own = Own { socket: leg.journey.socket, stream, usual_hold: leg.usual_hold };
     let seat = Seat::new(holder, Role::Server, leg.span).at_home(home).answered(answered).of(own);
     charge(leg.evidence, &seat, from, to)
 }

@@ -11,6 +11,8 @@ pub(super) mod transmit;
 pub(super) mod vm;
 mod wait;
 
+pub(super) use starvation::LONG_SILENCE;
+
 use super::evidence::Evidence;
 use crate::clock::{DurNs, MonoNs};
 use crate::journey::{Journey, Span, Stamp};
@@ -20,6 +22,8 @@ use crate::journey::{Journey, Span, Stamp};
 pub(super) struct Leg<'a> {
     pub(super) journey: &'a Journey,
     pub(super) evidence: &'a Evidence,
+    /// How long a thread usually holds such a check, if that is known and matters.
+    pub(super) usual_hold: Option<DurNs>,
     pub(super) span: Span,
     pub(super) start: &'a Stamp,
     /// `None` for the last leg of a check that is open or lost.

@@ -8,22 +8,27 @@ use crate::clock::{DurNs, MonoNs};
 
 /// What is then true of `app.on_cpu`.
 pub(super) const MEANING: &str = "the thread receives again and again and does not send, though replies are due";
+/// A loop that gathers its replies may well send nothing for less.
+pub(in crate::attribution) const LONG_SILENCE: DurNs = DurNs::from_millis(20);
+/// Nor for so many times as long as it usually holds a check.
+const LONGER: u64 = 4;
 /// So many datagrams are not what one check is made of.
 const MANY: u64 = 16;
 
 /// What the thread that owes the reply to a datagram did, if it went on receiving all along and sent
-/// nothing for at least half of the time. A thread that leaves the sending to another does not owe it.
+/// nothing for at least half of the time, and for longer than it gathers replies. A thread that leaves the sending to another does not owe it.
 pub(super) fn starved(evidence: &Evidence, seat: &Seat, on_cpu: DurNs, from: MonoNs, to: MonoNs) -> Option<String> {
     let whole = to.since(from);
-    if seat.role != Role::Server || seat.own.stream || on_cpu < whole.part(2) {
+    if seat.role != Role::Server || seat.own.stream || whole < LONG_SILENCE || on_cpu < whole.part(2) {
         return None;
     }
     let traffic = evidence.traffic();
     let did = traffic.over(User::Thread(seat.task), from, to)?;
     let silent = did.sends.longest_pause(from, to);
+    let gathers = seat.own.usual_hold.map_or(LONG_SILENCE, |usual| DurNs(usual.0.saturating_mul(LONGER)));
     let receives_on = did.receives.count >= MANY && did.receives.longest_pause(from, to) <= whole.part(4);
     let sends = traffic.sends(seat.task) || !traffic.others_send(seat.task, from, to);
-    if !receives_on || !sends || silent < whole.part(2) {
+    if !receives_on || !sends || silent < whole.part(2).max(gathers).max(LONG_SILENCE) {
         return None;
     }
     let received = format!("it received {} times and sent", did.receives.count);
@@ -50,16 +55,24 @@ fn kibibytes(bytes: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::MEANING;
-    use crate::attribution::Cause;
-    use crate::attribution::story::{Actor, MS, RECEIVE, SERVER, Story, WORKER, concluded, longest};
+    use crate::attribution::story::{Actor, MS, RECEIVE, SERVER, Story, WORKER, concluded, longest, run};
+    use crate::attribution::{Attributor, Cause};
+    use crate::clock::DurNs;
+    use crate::event::Threshold;
     use crate::journey::Stage;
 
     /// The server has a check for 400 ms, all of them on CPU, and receives every `pause` ms.
     fn receives(pause: u64) -> Story {
-        let mut story = Story::served(400 * MS);
-        story.sleeps(400 * MS + 10, SERVER, 1, RECEIVE);
-        (1..400 / pause).for_each(|turn| {
-            story.fills(turn * pause * MS, 1_000 + u32::try_from(turn).unwrap()).reads(turn * pause * MS + 10, SERVER);
+        receives_for(pause * 10, 400)
+    }
+
+    /// The same for so many ms, with a receive every `tenths` of one.
+    fn receives_for(tenths: u64, ms: u64) -> Story {
+        let mut story = Story::served(ms * MS);
+        story.sleeps(ms * MS + 10, SERVER, 1, RECEIVE);
+        (1..ms * 10 / tenths).for_each(|turn| {
+            let at = turn * tenths * MS / 10;
+            story.fills(at, 1_000 + u32::try_from(turn).unwrap()).reads(at + 10, SERVER);
         });
         story
     }
@@ -102,6 +115,17 @@ mod tests {
         let mut story = receives(1);
         sends(&mut story, SERVER, (0..400).step_by(50));
         assert!(!is_said(&mut story));
+    }
+
+    #[test]
+    fn a_loop_that_always_gathers_its_replies_for_so_long_does_not_starve_them() {
+        let mut attributor = Attributor::new(&run(Threshold::Fixed(DurNs::from_millis(150))));
+        for _ in 0..30 {
+            Story::served(120 * MS).judge_with(&mut attributor);
+        }
+        let judged = receives(1).judge_with(&mut attributor);
+        assert!(longest(&judged, Cause::AppOnCpu).meaning != MEANING);
+        assert!(!receives_for(5, 15).judge().ledger.entries.iter().any(|entry| entry.meaning == MEANING));
     }
 
     #[test]

@@ -63,6 +63,8 @@ pub(super) struct Own {
     pub(super) socket: u64,
     /// What belongs to the check may come in many parts.
     pub(super) stream: bool,
+    /// How long such a check is usually held, if known.
+    pub(super) usual_hold: Option<DurNs>,
 }
 
 impl Seat {
@@ -76,7 +78,7 @@ impl Seat {
             home: None,
             shared: false,
             answered: true,
-            own: Own { socket: 0, stream: false },
+            own: Own { socket: 0, stream: false, usual_hold: None },
         }
     }
 
