@@ -79,7 +79,6 @@ scenarios! {
     a_file_of_nginx_on_a_frozen_disk_is_the_block_queue: "nginx-slow-disk",
     a_busy_event_loop_of_node_is_on_cpu: "node-event-loop",
     a_collection_of_garbage_is_charged_to_the_collector: "java-collection",
-    a_checkpoint_of_postgres_on_a_frozen_disk_is_writeback: "postgres-checkpoint",
     a_row_lock_of_postgres_is_charged_to_the_session_that_has_it: "postgres-row-lock",
     a_write_at_the_dirty_limit_is_writeback: "write-throttled",
     a_write_at_the_dirty_limit_names_who_reached_it: "neighbour-writes",

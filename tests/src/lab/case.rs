@@ -226,12 +226,11 @@ const fn slow(cause: &'static [&'static str], offender: &'static str) -> Expect 
 
 const PING: Real = Real { software: Software::Redis, check: &["PING"], signature: "redis-ping" };
 const REDIS: Server = Server::Real(PING);
-const POSTGRES: Server = Server::Real(BEAT);
-const BEAT: Real = Real {
+const POSTGRES: Server = Server::Real(Real {
     software: Software::Postgres,
     check: &["UPDATE health SET beat = beat + 1"],
     signature: r#"tcp:port=5432,at=0,bytes="Q",at=5,bytes="UPDATE health",reply-at=0,reply-bytes="C""#,
-};
+});
 
 /// A web server that is asked for a page.
 const fn web(software: Software, check: &'static [&'static str]) -> Server {
@@ -672,16 +671,6 @@ pub const CASES: &[Case] = &[
             "COPY (SELECT 'another-session') TO '/proc/self/comm'; UPDATE health SET beat = beat + 1; SELECT pg_sleep(0.4)",
         ]),
         expect: slow(&["app.blocked_io"], "another-session"),
-        proof: Counter::FaultLog,
-        ..QUIET
-    },
-    Case {
-        name: "postgres-checkpoint",
-        claim: "sessions of PostgreSQL wait for a commit that syncs its log, at a checkpoint on a frozen disk",
-        server: Server::Real(Real { software: Software::PostgresDisk, ..BEAT }),
-        fault: Fault::AskedOnFrozenDisk(&["CHECKPOINT"]),
-        expect: slow(&["storage.writeback"], "postgres"),
-        twin_of: Some("postgres-row-lock"),
         proof: Counter::FaultLog,
         ..QUIET
     },

@@ -5,6 +5,8 @@
 //! the [`workload`]s, waits for a quiet control period, injects the fault, and reads the
 //! [`truth`] from counters that whylag does not use. [`score`] compares.
 //!
+//! Some cases have a victim of the lab's own, others a server of Debian's: [`software`].
+//!
 //! Everything that the lab starts is on a [`leash`]: it dies with the lab, however the lab ends.
 
 pub mod case;

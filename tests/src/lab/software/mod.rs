@@ -40,10 +40,8 @@ pub enum Software {
     Node,
     /// A JVM with a heap to collect, by its one collecting thread.
     Java,
-    /// PostgreSQL, a process for each session, in memory as far as it goes.
+    /// PostgreSQL, a process for each session, which syncs nothing.
     Postgres,
-    /// PostgreSQL that syncs each commit.
-    PostgresDisk,
 }
 
 /// A program that is started, with its arguments.
@@ -72,7 +70,6 @@ impl Software {
             Self::Node => "node",
             Self::Java => "java",
             Self::Postgres => "postgres",
-            Self::PostgresDisk => "postgres-disk",
         }
     }
 
@@ -81,7 +78,6 @@ impl Software {
     pub const fn bundle(self) -> &'static str {
         match self {
             Self::RedisLog => Self::Redis.name(),
-            Self::PostgresDisk => Self::Postgres.name(),
             other => other.name(),
         }
     }
@@ -117,7 +113,7 @@ impl Software {
                 "zlib1g",
             ],
             Self::Java => &["openjdk-17-jre-headless", "zlib1g"],
-            Self::Postgres | Self::PostgresDisk => &[
+            Self::Postgres => &[
                 "postgresql-15",
                 "libpq5",
                 "libicu72",
@@ -138,9 +134,7 @@ impl Software {
     #[must_use]
     pub const fn unread(self) -> &'static [&'static str] {
         match self {
-            Self::Postgres | Self::PostgresDisk => {
-                &["--exclude=./usr/lib/postgresql/*/lib/bitcode", "--exclude=./usr/share/locale"]
-            }
+            Self::Postgres => &["--exclude=./usr/lib/postgresql/*/lib/bitcode", "--exclude=./usr/share/locale"],
             _ => &[],
         }
     }
@@ -150,7 +144,7 @@ impl Software {
     pub const fn port(self) -> u16 {
         match self {
             Self::Redis | Self::RedisLog => 6379,
-            Self::Postgres | Self::PostgresDisk => 5432,
+            Self::Postgres => 5432,
             Self::Nginx | Self::Python | Self::Node | Self::Java => 8080,
         }
     }
@@ -169,7 +163,7 @@ impl Software {
     pub const fn language(self) -> Language {
         match self {
             Self::Redis | Self::RedisLog => Language::Redis,
-            Self::Postgres | Self::PostgresDisk => Language::Postgres,
+            Self::Postgres => Language::Postgres,
             Self::Nginx | Self::Python | Self::Node | Self::Java => Language::Http,
         }
     }
@@ -180,7 +174,7 @@ impl Software {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         match self {
             // It refuses to run as root. Here root calls itself otherwise, and no more.
-            Self::Postgres | Self::PostgresDisk => words(&["unshare", "--user", "--map-user=1000"]),
+            Self::Postgres => words(&["unshare", "--user", "--map-user=1000"]),
             // It has a part of its own code under /usr/share, wherever else it lies.
             Self::Node => {
                 let share = root.join("usr/share");
@@ -199,7 +193,7 @@ impl Software {
             Self::Python => vec![("server.py", include_str!("server.py").to_owned())],
             Self::Node => vec![("server.js", include_str!("server.js").to_owned())],
             Self::Java => vec![("Server.java", include_str!("Server.java").to_owned())],
-            Self::Postgres | Self::PostgresDisk => vec![("hba.conf", "host all all 0.0.0.0/0 trust\n".to_owned())],
+            Self::Postgres => vec![("hba.conf", "host all all 0.0.0.0/0 trust\n".to_owned())],
             Self::Redis | Self::RedisLog => Vec::new(),
         }
     }
@@ -211,8 +205,7 @@ impl Software {
             return Vec::new();
         }
         let data = data.join("base").display().to_string();
-        let initdb =
-            ["-D", &data, "-A", "trust", "-U", "lab", "-E", "UTF8", "--locale=C", "--no-sync", "--wal-segsize=1"];
+        let initdb = ["-D", &data, "-A", "trust", "-U", "lab", "-E", "UTF8", "--locale=C", "--no-sync"];
         let single = ["--single", "-D", &data, "-c", "fsync=off", "postgres"];
         vec![
             start("usr/lib/postgresql/15/bin/initdb", &initdb),
@@ -236,9 +229,7 @@ impl Software {
             Self::Java => {
                 start(JAVA, &["-XX:+UseSerialGC", "-Xms768m", "-Xmx768m", "-Xlog:gc", &in_dir("Server.java")])
             }
-            Self::Postgres => postgres(&data, &in_dir("hba.conf"), &["fsync=off", "synchronous_commit=off"]),
-            // The disk is small.
-            Self::PostgresDisk => postgres(&data, &in_dir("hba.conf"), &["max_wal_size=8MB", "min_wal_size=2MB"]),
+            Self::Postgres => postgres(&data, &in_dir("hba.conf")),
         }
     }
 }
@@ -255,12 +246,13 @@ fn redis(data: &str, log: &str) -> Start {
     start("usr/bin/redis-server", &[plain.as_slice(), &log].concat())
 }
 
-fn postgres(data: &str, clients: &str, own: &[&str]) -> Start {
+fn postgres(data: &str, clients: &str) -> Start {
     let (base, clients) = (format!("{data}/base"), format!("hba_file={clients}"));
-    let settings = ["autovacuum=off", "jit=off", "unix_socket_directories=", &clients];
-    let settings = settings.iter().chain(own);
+    // Its timer for deadlocks goes off during later waits too, and nothing shows what it was for.
+    let settings = ["deadlock_timeout=1h", "autovacuum=off", "jit=off", "unix_socket_directories=", &clients];
+    let memory = ["fsync=off", "synchronous_commit=off"];
     let mut args = vec!["-D", &base, "-h", "0.0.0.0"];
-    args.extend(settings.flat_map(|setting| ["-c", setting]));
+    args.extend(settings.iter().chain(&memory).flat_map(|setting| ["-c", setting]));
     start("usr/lib/postgresql/15/bin/postgres", &args)
 }
 
