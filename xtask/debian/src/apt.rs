@@ -101,7 +101,7 @@ impl<'a> Index<'a> {
         }
         let output = command.output().context("cannot start apt-cache")?;
         if !output.status.success() {
-            return Err(Error::NoPackage(package.to_owned()).into());
+            return Err(self.no_package(package.to_owned()));
         }
         Ok(dependency_names(&String::from_utf8_lossy(&output.stdout)))
     }
@@ -151,7 +151,14 @@ impl<'a> Index<'a> {
             let rest = line.split_once("package ")?.1;
             rest.split_whitespace().next().map(String::from)
         });
-        Error::NoPackage(named.unwrap_or_else(|| first.to_owned())).into()
+        self.no_package(named.unwrap_or_else(|| first.to_owned()))
+    }
+
+    fn no_package(&self, name: String) -> anyhow::Error {
+        match self.sources {
+            None => Error::NoPackage(name).into(),
+            Some(_) => Error::NotInLists(name).into(),
+        }
     }
 
     /// Downloads `packages` into `directory`; complete files are kept, after apt checked them.

@@ -32,6 +32,9 @@ pub enum Error {
          bookworm-security must be among them"
     )]
     NoPackage(String),
+    /// Debian does not offer a package, or its lists could not be fetched.
+    #[error("Debian's package lists have no `{0}`; a mirror must be reachable, and have its suite")]
+    NotInLists(String),
     /// A program of a step failed.
     #[error("{what} failed; the whole output is in {}:\n{tail}", log.display())]
     Step {
