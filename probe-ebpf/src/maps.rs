@@ -73,6 +73,8 @@ pub(crate) struct CpuState {
     pub(crate) softirq_ns: Cell<u64>,
     /// When the softirq being served began; 0 outside one, or when its begin was not seen.
     pub(crate) softirq_start_ns: Cell<u64>,
+    /// When it was last looked whether a watched thread has this CPU.
+    pub(crate) looked_ns: Cell<u64>,
     /// Vector being served plus 1; 0 outside softirq.
     pub(crate) softirq: Cell<u32>,
     /// Destination port of [`Self::last_rx_skb`], host order.

@@ -1,12 +1,17 @@
 //! Softirq service: what a CPU is in, and for how long it was.
 
-use aya_ebpf::programs::BtfTracePointContext;
+use aya_ebpf::{helpers::bpf_get_current_pid_tgid, programs::BtfTracePointContext};
 use probe_wire::{EventKind, SoftirqBody};
 
 use crate::{
     emit::{emit_at, now},
-    maps::{SETTINGS, cpu_state},
+    maps::{CpuState, SETTINGS, cpu_state},
+    scope,
 };
+
+/// How often it is looked whether a watched thread has this CPU: the tick of a CPU that is not idle
+/// ends with a softirq, so a thread that neither leaves nor calls the kernel is seen all the same.
+const LOOK_EVERY_NS: u64 = 100_000_000;
 
 /// `softirq_entry`.
 #[inline(always)]
@@ -26,16 +31,28 @@ pub(crate) fn exit(ctx: &BtfTracePointContext) {
         let end_ns = now();
         let duration_ns = end_ns.saturating_sub(start_ns);
         state.softirq_ns.set(state.softirq_ns.get() + duration_ns);
-        report(ctx.arg(0), end_ns, duration_ns);
+        report(state, ctx.arg(0), end_ns, duration_ns);
     }
     state.softirq.set(0);
 }
 
 #[inline(always)]
-fn report(vector: u32, end_ns: u64, duration_ns: u64) {
-    if duration_ns >= SETTINGS.get().softirq_min_ns {
+fn report(state: &CpuState, vector: u32, end_ns: u64, duration_ns: u64) {
+    if duration_ns >= SETTINGS.get().softirq_min_ns || is_due(state, end_ns) {
         emit_at(end_ns, EventKind::Softirq, |body: &mut SoftirqBody| {
             *body = SoftirqBody { duration_ns, vector, reserved: 0 };
         });
     }
+}
+
+/// Whether a record is due that shows a watched thread on this CPU.
+#[inline(always)]
+fn is_due(state: &CpuState, now_ns: u64) -> bool {
+    if now_ns.saturating_sub(state.looked_ns.get()) < LOOK_EVERY_NS {
+        return false;
+    }
+    state.looked_ns.set(now_ns);
+    // SAFETY: the helper takes no argument.
+    let tgid = (unsafe { bpf_get_current_pid_tgid() } >> 32) as u32;
+    scope::is_watched(tgid)
 }

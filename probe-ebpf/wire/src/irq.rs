@@ -2,8 +2,9 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// A softirq that ran for at least [`Settings::softirq_min_ns`](crate::Settings); the header's
-/// time is its end, the header's thread the one it interrupted.
+/// A softirq that ran for at least [`Settings::softirq_min_ns`](crate::Settings), or, every 0.1 s,
+/// one on top of a watched thread, which shows that the thread has the CPU. The header's time is its
+/// end, the header's thread the one it interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SoftirqBody {

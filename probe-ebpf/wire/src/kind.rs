@@ -28,7 +28,8 @@ pub enum EventKind {
     Xmit = 11,
     /// A matching packet was dropped: [`DropBody`](crate::DropBody).
     Drop = 12,
-    /// A softirq ran for longer than the set minimum: [`SoftirqBody`](crate::SoftirqBody).
+    /// A softirq ran for longer than the set minimum, or on top of a watched thread of which nothing
+    /// was heard for a while: [`SoftirqBody`](crate::SoftirqBody).
     Softirq = 13,
     /// A watched thread ended: [`TaskExitBody`](crate::TaskExitBody).
     TaskExit = 14,

@@ -85,6 +85,8 @@ const CASES: &[Case] = &[
     unresolved("the same, while the group was throttled", told_throttled),
     unresolved("a slice that the kernel says began later than recorded", told_shorter),
     case("the hypervisor took the CPU", stolen, &[Cause::HostCpuGap], "hypervisor CPU 0", 70),
+    case("a thread that never leaves its CPU is seen there now and then", spins, &[Cause::AppOnCpu], "server", 940),
+    unresolved("whether a thread still has the CPU that it got is not known", maybe_spins),
     unresolved("another thread has the CPU of one that left unseen", replaced),
     case(
         "the lock holder polls, until a thread wakes it that computes",
@@ -485,6 +487,20 @@ fn stolen() -> Story {
 fn replaced() -> Story {
     let mut story = Story::served(100 * MS);
     story.packet_wakes_on(95 * MS, SERVER, WORKER).packet_wakes_on(96 * MS, HOG, WORKER);
+    story
+}
+
+fn maybe_spins() -> Story {
+    let mut story = Story::served(SECOND);
+    story.open_after(Stage::SockRead, SECOND);
+    story
+}
+
+fn spins() -> Story {
+    let mut story = maybe_spins();
+    (1..10).for_each(|turn| {
+        story.softirq(turn * 95 * MS + 90 * MS, turn * 95 * MS + 90 * MS + 3, 1);
+    });
     story
 }
 

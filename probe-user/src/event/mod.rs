@@ -89,7 +89,7 @@ pub enum Body {
     Xmit(XmitBody),
     /// A matching packet was dropped.
     Drop(DropBody),
-    /// A long softirq ended.
+    /// A long softirq ended, or one on top of a watched thread.
     Softirq(SoftirqBody),
     /// A watched thread ended.
     TaskExit(TaskExitBody),
