@@ -12,9 +12,9 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use probe_user::load::{Attached, Attachment, Netns, Outcome, Request, load};
 use probe_wire::{
-    BackendRxBody, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody, OtherCallBody, PacketBody, Pattern,
-    QdiscBody, ReclaimBody, Rule, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody,
-    TaskExitBody, TaskForkBody, WakingBody, XmitBody,
+    AcceptFullBody, BackendRxBody, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody, OtherCallBody,
+    PacketBody, Pattern, QdiscBody, ReclaimBody, Rule, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody,
+    SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
 };
 use zerocopy::FromBytes;
 
@@ -152,6 +152,7 @@ fn print(record: &[u8]) {
         Ok(EventKind::TaskFork) => show::<TaskForkBody>(kind, body),
         Ok(EventKind::OtherRead | EventKind::OtherSend) => show::<OtherCallBody>(kind, body),
         Ok(EventKind::BackendRx) => show::<BackendRxBody>(kind, body),
+        Ok(EventKind::AcceptFull) => show::<AcceptFullBody>(kind, body),
         Ok(EventKind::FileWait) => show::<FileWaitBody>(kind, body),
         Ok(EventKind::Dirtied) => show::<DirtiedBody>(kind, body),
         Ok(EventKind::Reclaim) => show::<ReclaimBody>(kind, body),

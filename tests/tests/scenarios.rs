@@ -91,6 +91,12 @@ scenarios! {
     a_pool_is_followed_to_who_filled_the_disk_s_pages: "flush-stalls-pool",
     a_late_file_system_in_user_space_is_the_block_queue: "user-file-late",
     a_reader_of_a_memory_map_holds_a_kernel_lock: "memory-inspected",
+    accepted_connections_are_blamed_for_nothing: "connect-healthy",
+    a_full_accept_queue_ignores_connection_requests: "accept-queue-full",
+    a_request_not_accepted_waits_for_its_reader: "accept-queue-waits",
+    a_sleeping_handler_of_connections_is_a_wait_of_its_own: "accepted-handler-sleeps",
+    a_black_hole_of_connection_requests_is_forwarding: "connect-black-hole",
+    connection_requests_lost_outside_are_not_the_host: "connect-lost-outside",
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! One file per kernel subsystem; each hook reads, fills a record and emits it.
 
+pub(crate) mod accept;
 pub(crate) mod backend;
 pub(crate) mod drop;
 pub(crate) mod packet;

@@ -11,6 +11,7 @@ use probe_wire::{EventKind, FLAG_VLAN, PacketBody, Sighting};
 
 use crate::{
     emit::{self, emit_at, now},
+    hooks::accept,
     maps::{PREFILTER, Scratch, ScratchSlot, cpu_state},
     read::{self, DATAGRAM, ETHERNET, Typed, offsets},
     scope,
@@ -209,7 +210,10 @@ fn report(ctx: &TcContext, direction: Direction, time_ns: u64, sighting: &Sighti
         };
     });
     match direction {
-        Direction::Ingress => arrived(skb, seq, sighting),
+        Direction::Ingress => {
+            arrived(skb, seq, sighting);
+            accept::look(ctx.skb.skb, fields(ctx).ifindex, seq, sighting);
+        }
         Direction::Egress => left(ctx, skb),
     }
 }

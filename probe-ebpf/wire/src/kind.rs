@@ -43,6 +43,9 @@ pub enum EventKind {
     OtherSend = 17,
     /// A watched packet was taken out of a tap's ring: [`BackendRxBody`](crate::BackendRxBody).
     BackendRx = 20,
+    /// A connection request came whose listener has a full accept queue:
+    /// [`AcceptFullBody`](crate::AcceptFullBody).
+    AcceptFull = 26,
     /// A watched thread went to sleep while it used a file: [`FileWaitBody`](crate::FileWaitBody).
     FileWait = 31,
     /// A sample of the pages of files that got dirty: [`DirtiedBody`](crate::DirtiedBody).
@@ -53,7 +56,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// Every kind, in the order of its number.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::PacketIngress,
         Self::PacketEgress,
         Self::SockEnqueue,
@@ -72,6 +75,7 @@ impl EventKind {
         Self::OtherRead,
         Self::OtherSend,
         Self::BackendRx,
+        Self::AcceptFull,
         Self::FileWait,
         Self::Dirtied,
         Self::Reclaim,
@@ -113,6 +117,7 @@ impl EventKind {
             Self::OtherRead => "other_read",
             Self::OtherSend => "other_send",
             Self::BackendRx => "backend_rx",
+            Self::AcceptFull => "accept_full",
             Self::FileWait => "file_wait",
             Self::Dirtied => "dirtied",
             Self::Reclaim => "reclaim",

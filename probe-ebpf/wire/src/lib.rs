@@ -32,7 +32,7 @@ pub use sched::{CpuAccount, STACK_DEPTH, SwitchInBody, SwitchOutBody, TaskExitBo
 pub use self_test::SelfTest;
 pub use settings::{MAX_CPUS, Offsets, Settings, UNKNOWN_OFFSET};
 pub use signature::{FIELDS_PER_RULE, FieldMatch, MAX_RULES, Pattern, RULE_BYTES, Rule};
-pub use sock::{OtherCallBody, SockCallBody, SockEnqueueBody};
+pub use sock::{AcceptFullBody, OtherCallBody, SockCallBody, SockEnqueueBody};
 pub use storage::{CALL_FAULT, DIRTIED_EVERY_NS, DIRTIED_FOLIOS, DirtiedBody, FileWaitBody, ReclaimBody};
 
 /// Raised when a layout or a meaning changes; a recording carries it.

@@ -64,3 +64,24 @@ pub struct OtherCallBody {
     /// Address family, `AF_INET` or `AF_INET6`.
     pub family: u32,
 }
+
+/// A matching connection request came in for a listener of this host whose accept queue was full
+/// then: the kernel ignores such a request, without a drop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct AcceptFullBody {
+    /// Cookie of the listener; 0 if it has none yet.
+    pub socket: u64,
+    /// `sk_buff` address of the request.
+    pub skb: u64,
+    /// `EventHeader::seq` of its ingress record on the same CPU.
+    pub packet_seq: u64,
+    /// Connections that wait to be accepted (`sk_ack_backlog`).
+    pub waiting: u32,
+    /// Most that may wait (`sk_max_ack_backlog`); one more fits in.
+    pub limit: u32,
+    /// Connections whose handshake is not complete.
+    pub half_open: u32,
+    /// Port of the listener, host order.
+    pub local_port: u32,
+}

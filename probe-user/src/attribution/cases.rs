@@ -224,6 +224,15 @@ const CASES: &[Case] = &[
     case("the server was stopped before anyone looked", stopped_before, &[Cause::AppSelfWait], "server", 90),
     case("the other side answers late", outside, &[Cause::ExternalOutsideHost], "", 99),
     case("the other side never answers", never_answered, &[Cause::ExternalOutsideHost], "", 1_999),
+    case("the accept queue is full", accept_queue_full, &[Cause::AppSocketQueue], "port 4000", 1_000),
+    case(
+        "the accept queue is full, and the check is open",
+        accept_queue_full_open,
+        &[Cause::AppSocketQueue],
+        "port 4000",
+        1_000,
+    ),
+    unresolved("a copy had no answer though the accept queue had room", accept_queue_not_always_full),
     case("the receive buffer is full", drop_receive_buffer, &[Cause::AppSocketQueue], "server", 0),
     case("the accept queue is full", drop_accept_queue, &[Cause::AppSocketQueue], "server", 0),
     case("the queueing discipline is full", drop_qdisc, &[Cause::NicDrop], "eth0", 0),
@@ -1091,6 +1100,36 @@ fn drop_receive_buffer() -> Story {
     story
 }
 
+/// A connection request that is answered when it has come `copies` times, a second apart.
+fn comes_again(copies: u32) -> Story {
+    let mut story = Story::new();
+    story.journey.request.protocol = 6;
+    story.journey.retransmissions = copies - 1;
+    let answered = 100 + u64::from(copies - 1) * SECOND;
+    story.stamp(100, Stage::PnicRx, None).stamp(answered + 20, Stage::PnicQueue, None);
+    story.stamp(answered + 22, Stage::PnicXmit, None);
+    story
+}
+
+fn accept_queue_full() -> Story {
+    let mut story = comes_again(2);
+    story.refused(101);
+    story
+}
+
+fn accept_queue_full_open() -> Story {
+    let mut story = comes_again(2);
+    story.refused(101).refused(SECOND + 101).open_after(Stage::PnicRx, SECOND + 500 * MS);
+    story
+}
+
+/// Twin of a full accept queue: of three copies only the first met one.
+fn accept_queue_not_always_full() -> Story {
+    let mut story = comes_again(3);
+    story.refused(101);
+    story
+}
+
 fn drop_accept_queue() -> Story {
     let mut story = arrives();
     story.reads(MS, SERVER).dropped(50 * MS + 9, "NOT_SPECIFIED", "tcp_conn_request");
@@ -1381,6 +1420,16 @@ fn a_full_socket_tells_what_its_reader_did() {
     let judged = drop_receive_buffer().judge();
     let evidence = longest(&judged, Cause::AppSocketQueue).evidence.join("\n");
     assert!(evidence.contains("had been asleep in do_nanosleep for 48.0 ms"), "{evidence}");
+}
+
+#[test]
+fn a_full_accept_queue_is_told_with_its_numbers() {
+    let judged = accept_queue_full().judge();
+    let evidence = longest(&judged, Cause::AppSocketQueue).evidence.join("\n");
+    assert!(evidence.contains("accept queue full (backlog 3 of 2), with 1 half-open connection"), "{evidence}");
+    assert!(evidence.contains("came 2 times and was ignored 1 time"), "{evidence}");
+    let why = reasons(&accept_queue_not_always_full().judge());
+    assert!(why.contains("came 3 times and found a full accept queue 1 time"), "{why}");
 }
 
 #[test]

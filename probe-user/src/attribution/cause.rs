@@ -165,7 +165,7 @@ pub const CAUSES: [CauseRow; 25] = [
         "app.socket_queue",
         Family::App,
         "lost because an accept queue or receive buffer was full, or the reply is held in the send queue",
-        "overflow drop; or send to first transmit",
+        "overflow drop; a listener's full accept queue when the request came; or send to first transmit",
         "loss in the network, or 40 ms of Nagle and delayed acknowledgement",
         "read faster or with more threads, raise the receive buffer or backlog, set TCP_NODELAY",
     ),

@@ -197,6 +197,7 @@ impl Evidence {
             | Body::QdiscDequeue(_)
             | Body::Xmit(_)
             | Body::Drop(_)
+            | Body::AcceptFull(_)
             | Body::Tick => {}
         }
     }

@@ -8,7 +8,7 @@ use crate::clock::{DurNs, MonoNs};
 use crate::event::{
     Body, Event, Fact, InterfaceFact, InterfaceId, InterfaceRole, RunFact, TaskFact, TaskId, Threshold,
 };
-use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, QdiscStay, Stage, Stamp};
+use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, QdiscStay, Refusal, Stage, Stamp};
 use probe_wire::{
     BackendRxBody, CpuAccount, DirtiedBody, FileWaitBody, Interrupt, OtherCallBody, QdiscBody, ReclaimBody,
     STACK_DEPTH, Sighting, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody,
@@ -537,6 +537,13 @@ impl Story {
         self.ends(us, Outcome::Lost(Loss::Dropped(drop)))
     }
 
+    /// A copy of the connection request finds its listener's accept queue full.
+    pub(crate) fn refused(&mut self, us: u64) -> &mut Self {
+        let refusal = Refusal { at: at(us), skb: 1, waiting: 3, limit: 2, half_open: 1 };
+        self.journey.refusals.push(refusal);
+        self
+    }
+
     pub(crate) fn qdisc(&mut self, from: u64, to: u64, kind: &str, change: impl FnOnce(&mut QdiscBody)) -> &mut Self {
         self.qdisc_at(ETH, from, to, kind, change)
     }
@@ -628,6 +635,7 @@ pub(crate) fn journey() -> Journey {
         stamps: Vec::new(),
         socket: SOCKET,
         drops: Vec::new(),
+        refusals: Vec::new(),
         qdisc: Vec::new(),
         retransmissions: 0,
         known_until: at(0),

@@ -6,9 +6,9 @@
 use super::{Body, Event, FACT_KIND, Fact, TICK_KIND, TaskId};
 use crate::clock::MonoNs;
 use probe_wire::{
-    BackendRxBody, CpuAccount, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody, Interrupt, OtherCallBody,
-    PacketBody, QdiscBody, ReclaimBody, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody,
-    TaskExitBody, TaskForkBody, WakingBody, XmitBody,
+    AcceptFullBody, BackendRxBody, CpuAccount, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody, Interrupt,
+    OtherCallBody, PacketBody, QdiscBody, ReclaimBody, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody,
+    SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -119,6 +119,7 @@ fn decode_wire(kind: EventKind, bytes: &[u8]) -> Option<Body> {
         EventKind::OtherRead => Body::OtherRead(read::<OtherCallBody>(bytes)?),
         EventKind::OtherSend => Body::OtherSend(read::<OtherCallBody>(bytes)?),
         EventKind::BackendRx => Body::BackendRx(read::<BackendRxBody>(bytes)?),
+        EventKind::AcceptFull => Body::AcceptFull(read::<AcceptFullBody>(bytes)?),
         EventKind::FileWait => Body::FileWait(read::<FileWaitBody>(bytes)?),
         EventKind::Dirtied => Body::Dirtied(read::<DirtiedBody>(bytes)?),
         EventKind::Reclaim => Body::Reclaim(read::<ReclaimBody>(bytes)?),

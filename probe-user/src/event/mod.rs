@@ -9,9 +9,9 @@ mod order;
 
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use probe_wire::{
-    BackendRxBody, DirtiedBody, DropBody, EventKind, FileWaitBody, Interrupt, OtherCallBody, PacketBody, QdiscBody,
-    ReclaimBody, Rule, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody,
-    TaskForkBody, WakingBody, XmitBody,
+    AcceptFullBody, BackendRxBody, DirtiedBody, DropBody, EventKind, FileWaitBody, Interrupt, OtherCallBody,
+    PacketBody, QdiscBody, ReclaimBody, Rule, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody,
+    TaskExitBody, TaskForkBody, WakingBody, XmitBody,
 };
 use serde::{Deserialize, Serialize};
 
@@ -101,6 +101,8 @@ pub enum Body {
     OtherSend(OtherCallBody),
     /// A watched packet was taken out of a tap's ring.
     BackendRx(BackendRxBody),
+    /// A connection request found its listener's accept queue full.
+    AcceptFull(AcceptFullBody),
     /// A watched thread went to sleep while it used a file.
     FileWait(FileWaitBody),
     /// A sample of the pages that got dirty.
@@ -326,6 +328,7 @@ impl Body {
             Self::OtherRead(_) => EventKind::OtherRead,
             Self::OtherSend(_) => EventKind::OtherSend,
             Self::BackendRx(_) => EventKind::BackendRx,
+            Self::AcceptFull(_) => EventKind::AcceptFull,
             Self::FileWait(_) => EventKind::FileWait,
             Self::Dirtied(_) => EventKind::Dirtied,
             Self::Reclaim(_) => EventKind::Reclaim,

@@ -2,7 +2,7 @@
 
 use super::expiry::Link;
 use super::slab::NONE;
-use super::{Journey, JourneyId, Outcome, PacketDrop, Perspective, QdiscStay, Stage, Stamp};
+use super::{Journey, JourneyId, Outcome, PacketDrop, Perspective, QdiscStay, Refusal, Stage, Stamp};
 use crate::clock::MonoNs;
 use crate::event::{InterfaceId, TaskId};
 use probe_wire::Sighting;
@@ -47,6 +47,7 @@ pub(super) struct Rest {
     /// Stages of the reply.
     marks: [Mark; HALF],
     pub(super) drops: Vec<PacketDrop>,
+    pub(super) refusals: Vec<Refusal>,
     pub(super) qdisc: Vec<QdiscStay>,
 }
 
@@ -171,6 +172,10 @@ impl Check {
         self.rest.as_ref().map_or(&[], |rest| &rest.drops)
     }
 
+    pub(super) fn refusals(&self) -> &[Refusal] {
+        self.rest.as_ref().map_or(&[], |rest| &rest.refusals)
+    }
+
     pub(super) fn qdisc(&self) -> &[QdiscStay] {
         self.rest.as_ref().map_or(&[], |rest| &rest.qdisc)
     }
@@ -266,6 +271,7 @@ impl Check {
             stamps,
             socket: self.socket,
             drops: Vec::new(),
+            refusals: Vec::new(),
             qdisc: Vec::new(),
             retransmissions: self.retransmissions,
             known_until,

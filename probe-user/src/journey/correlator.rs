@@ -342,6 +342,7 @@ impl Correlator {
             Body::Xmit(body) => self.xmit(event, body, out),
             Body::Drop(body) => self.dropped(event, body, out),
             Body::BackendRx(body) => self.backend_rx(event, body, out),
+            Body::AcceptFull(body) => self.accept_full(event, body),
             Body::SwitchOut(_)
             | Body::SwitchIn(_)
             | Body::Waking(_)
@@ -459,6 +460,7 @@ impl Correlator {
         let check = &self.checks[slot];
         let mut journey = check.journey(Outcome::Open, due, &self.interfaces, Vec::new());
         journey.drops.extend_from_slice(check.drops());
+        journey.refusals.extend_from_slice(check.refusals());
         journey.qdisc.extend_from_slice(check.qdisc());
         out(Update::Open(journey));
     }
@@ -566,6 +568,7 @@ impl Correlator {
         let untold = check.untold;
         if let Some(mut rest) = check.rest.take() {
             journey.drops = std::mem::take(&mut rest.drops);
+            journey.refusals = std::mem::take(&mut rest.refusals);
             journey.qdisc = std::mem::take(&mut rest.qdisc);
             if self.spare_rests.len() < SPARE_BUFFERS {
                 self.spare_rests.push(rest);

@@ -6,16 +6,17 @@ use super::correlator::{Correlator, Joined, Update};
 use super::key::Key;
 use super::packet::{MOMENT, mark, place_of};
 use super::socket::CheckRef;
-use super::{Loss, Outcome, PacketDrop, Perspective, QdiscStay, Stage};
+use super::{Loss, Outcome, PacketDrop, Perspective, QdiscStay, Refusal, Stage};
 use crate::clock::MonoNs;
 use crate::event::{Event, InterfaceId};
 use probe_wire::{
-    BackendRxBody, DROP_UNPARSED, DropBody, MAX_RULES, QdiscBody, ROLE_REPLY, SockCallBody, SockEnqueueBody, XmitBody,
+    AcceptFullBody, BackendRxBody, DROP_UNPARSED, DropBody, MAX_RULES, QdiscBody, ROLE_REPLY, SockCallBody,
+    SockEnqueueBody, XmitBody,
 };
 
 /// Stays in queueing disciplines kept per check.
 const MAX_STAYS: usize = 8;
-/// Drops kept per check.
+/// Drops, and requests that found no room at their listener, kept per check.
 const MAX_DROPS: usize = 16;
 
 const TCP: u8 = 6;
@@ -177,6 +178,21 @@ impl Correlator {
         Joined::Check
     }
 
+    /// A connection request came in, and its listener has no room for it. The record stands right
+    /// behind that of the request.
+    pub(super) fn accept_full(&mut self, event: &Event, body: &AcceptFullBody) -> Joined {
+        let seen = self.ingress_ring(event.cpu).map(|ring| ring[place_of(body.packet_seq)]);
+        let seen = seen.filter(|(seq, _)| *seq == body.packet_seq && *seq != 0);
+        let Some(slot) = seen.and_then(|(_, check)| self.still_open(check)) else { return Joined::Nothing };
+        self.make_room(slot);
+        let refusals = &mut self.checks[slot].rest().refusals;
+        if refusals.len() < MAX_DROPS {
+            let AcceptFullBody { skb, waiting, limit, half_open, .. } = *body;
+            refusals.push(Refusal { at: event.at, skb, waiting, limit, half_open });
+        }
+        Joined::Check
+    }
+
     /// Whether a check's outgoing packet is at this physical NIC.
     fn leaves_by(&self, slot: u32, half: usize, id: InterfaceId) -> bool {
         let check = &self.checks[slot];
@@ -259,6 +275,9 @@ impl Correlator {
         if check.drops().len() < MAX_DROPS {
             check.rest().drops.push(drop.clone());
         }
+        // It did not come as far as the listener.
+        let here = |refusal: &Refusal| refusal.skb == body.skb && event.at.since(refusal.at) <= MOMENT;
+        check.rest().refusals.retain(|refusal| !here(refusal));
         if !check.dies_with(half) {
             return Joined::Check;
         }

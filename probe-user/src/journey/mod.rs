@@ -92,6 +92,21 @@ pub struct PacketDrop {
     pub reply: bool,
 }
 
+/// A connection request that its listener had no room for: the kernel ignored it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    /// When it came in.
+    pub at: MonoNs,
+    /// Address of its `sk_buff`.
+    pub skb: u64,
+    /// Connections that waited to be accepted.
+    pub waiting: u32,
+    /// Most that may wait; one more fits in.
+    pub limit: u32,
+    /// Connections whose handshake was not complete.
+    pub half_open: u32,
+}
+
 /// A packet's stay in a queueing discipline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QdiscStay {
@@ -126,6 +141,8 @@ pub struct Journey {
     pub socket: u64,
     /// Every drop of one of its packets; with TCP the check may live on.
     pub drops: Vec<PacketDrop>,
+    /// Every copy of a connection request that found its listener's accept queue full.
+    pub refusals: Vec<Refusal>,
     /// Stays in queueing disciplines, of the reply (of the request for checks sent from here).
     pub qdisc: Vec<QdiscStay>,
     /// Copies of the request beyond the first that were not seen to be the same packet.

@@ -3,8 +3,8 @@
 use super::*;
 use crate::event::{Body, Event, Fact, InterfaceFact, InterfaceRole, Orderer, RunFact, SignatureFact, Threshold};
 use probe_wire::{
-    BackendRxBody, DROP_UNPARSED, DropBody, Interrupt, PacketBody, QdiscBody, ROLE_EITHER, ROLE_REPLY, ROLE_REQUEST,
-    Rule, SockCallBody, SockEnqueueBody, SwitchInBody, XmitBody,
+    AcceptFullBody, BackendRxBody, DROP_UNPARSED, DropBody, Interrupt, PacketBody, QdiscBody, ROLE_EITHER, ROLE_REPLY,
+    ROLE_REQUEST, Rule, SockCallBody, SockEnqueueBody, SwitchInBody, XmitBody,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -1227,6 +1227,36 @@ mod loss {
         let run = scene.run();
         assert_eq!(run.only().outcome, Outcome::Replied);
         assert_eq!((run.only().drops.len(), run.only().retransmissions), (1, 1));
+    }
+
+    /// The record of a full accept queue stands behind that of the request.
+    fn finds_no_room(scene: &mut Scene, at: u64, skb: u64) {
+        let packet_seq = scene.seq;
+        let body = AcceptFullBody { socket: 9, skb, packet_seq, waiting: 3, limit: 2, half_open: 0, local_port: 4000 };
+        scene.add(at, SOFTIRQ, 4, Body::AcceptFull(body));
+    }
+
+    #[test]
+    fn a_request_without_room_at_its_listener_is_noted_unless_it_was_dropped_before() {
+        let (request, mut scene) = (request(2, 1), Scene::new());
+        let again = Sighting { ip_id: 8, ..request };
+        scene.ingress(MS, PNIC, 0x1000, &request);
+        finds_no_room(&mut scene, MS + 5, 0x1000);
+        scene.ingress(1_001 * MS, PNIC, 0x3000, &again);
+        finds_no_room(&mut scene, 1_001 * MS + 5, 0x3000);
+        let mut dropped = scene.clone();
+        let run = scene.egress(2_004 * MS, PNIC, 0x4000, &reply_to(&request)).xmit(2_005 * MS, PNIC, 0x4000).run();
+        let times = |run: &Run| run.only().refusals.iter().map(|refusal| refusal.at.0).collect::<Vec<_>>();
+        assert_eq!((times(&run), run.only().retransmissions), (vec![MS + 5, 1_001 * MS + 5], 1));
+        let run = dropped.drop_of(1_001 * MS + 9, 0x3000, Some(&again)).run();
+        assert_eq!((times(&run), run.only().drops.len()), (vec![MS + 5], 1));
+    }
+
+    #[test]
+    fn a_full_accept_queue_of_no_check_is_counted_as_unmatched() {
+        let mut scene = Scene::new();
+        finds_no_room(&mut scene, MS, 0x1000);
+        assert_eq!(scene.run().counts.unmatched, 1);
     }
 
     #[test]

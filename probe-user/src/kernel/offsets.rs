@@ -49,6 +49,10 @@ fields! {
     sock_sk_protocol: ("sock", "sk_protocol");
     sock_sk_rmem_alloc: ("sock", "sk_backlog.rmem_alloc");
     sock_sk_rcvbuf: ("sock", "sk_rcvbuf");
+    sock_sk_ack_backlog: ("sock", "sk_ack_backlog");
+    sock_sk_max_ack_backlog: ("sock", "sk_max_ack_backlog");
+    icsk_accept_queue_qlen: ("inet_connection_sock", "icsk_accept_queue.qlen");
+    tcp_sock_snd_wnd: ("tcp_sock", "snd_wnd");
     task_pid: ("task_struct", "pid");
     task_tgid: ("task_struct", "tgid");
     task_comm: ("task_struct", "comm");

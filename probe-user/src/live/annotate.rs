@@ -178,6 +178,7 @@ fn names_something(record: &[u8]) -> bool {
         | EventKind::SockEnqueue
         | EventKind::OtherRead
         | EventKind::OtherSend
+        | EventKind::AcceptFull
         | EventKind::QdiscEnqueue
         | EventKind::QdiscDequeue
         | EventKind::Xmit

@@ -70,7 +70,7 @@ pub const PRESETS: &[Preset] = &[
         name: "tcp-connect",
         meaning: "the first two packets of a TCP handshake, any port",
         rules: &["tcp:flags=syn,reply-flags=syn+ack"],
-        blind: "the kernel answers: a process that never accepts looks healthy",
+        blind: "the kernel answers: a process that does not accept looks healthy until its accept queue is full",
     },
     Preset {
         name: "redis-ping",

@@ -62,6 +62,7 @@ fn journey(outcome: Outcome, elapsed: u64) -> Journey {
         ],
         socket: 9,
         drops: Vec::new(),
+        refusals: Vec::new(),
         qdisc: Vec::new(),
         retransmissions: 0,
         known_until: MonoNs(START + elapsed),

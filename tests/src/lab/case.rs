@@ -85,6 +85,10 @@ pub enum Server {
 pub struct Process {
     /// TCP instead of UDP.
     pub tcp: bool,
+    /// How the client uses connections.
+    pub connections: Connections,
+    /// Connections that may wait to be accepted.
+    pub backlog: Option<u32>,
     /// The fault inside it, if the case asks for one.
     pub fault: ServeFault,
     /// Threads that answer.
@@ -103,6 +107,17 @@ pub struct Process {
     pub cpu: Option<usize>,
     /// Nice value, below zero so that the machine's other work does not disturb the case.
     pub nice: i32,
+}
+
+/// How the client uses connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Connections {
+    /// All checks go over one.
+    One,
+    /// Each check is a connection's handshake; the serving thread accepts them by itself.
+    EachHandshake,
+    /// Each check is the one request of its connection; the serving thread accepts them by itself.
+    EachRequest,
 }
 
 /// What goes wrong.
@@ -166,6 +181,8 @@ pub enum Fault {
     Inspector,
     /// The route to the server becomes a black hole.
     Blackhole,
+    /// What the client sends is dropped before it leaves the client.
+    ClientLink,
     /// The client does not read answers.
     ClientReadsLate,
     /// The client does not send, then sends all that is overdue.
@@ -209,6 +226,8 @@ const QUIET: Case = Case {
 
 const ECHO: Process = Process {
     tcp: false,
+    connections: Connections::One,
+    backlog: None,
     fault: ServeFault::Sleep,
     workers: 1,
     work_us: 0,
@@ -236,6 +255,9 @@ const POSTGRES: Server = Server::Real(Real {
 const fn web(software: Software, check: &'static [&'static str]) -> Server {
     Server::Real(Real { software, check, signature: "http" })
 }
+
+/// A server of connections that carry one check each.
+const EACH_HANDSHAKE: Process = Process { tcp: true, connections: Connections::EachHandshake, ..ECHO };
 
 /// An echo server whose own fault is the case.
 const fn in_server(fault: ServeFault) -> Server {
@@ -784,6 +806,75 @@ pub const CASES: &[Case] = &[
         proof: Counter::FaultLog,
         ..QUIET
     },
+    Case {
+        name: "connect-healthy",
+        claim: "connections are accepted in time, and nothing is blamed",
+        server: Server::Process(EACH_HANDSHAKE),
+        interval_ms: 20,
+        ..QUIET
+    },
+    Case {
+        name: "accept-queue-full",
+        claim: "the serving thread does not accept, and its small accept queue is full",
+        server: Server::Process(Process { backlog: Some(2), fault: ServeFault::AcceptLate, ..EACH_HANDSHAKE }),
+        interval_ms: 20,
+        fault: Fault::Server,
+        fault_ms: 1_900,
+        expect: slow(&["app.socket_queue"], "port 4000"),
+        proof: Counter::ListenOverflows,
+        ..QUIET
+    },
+    Case {
+        name: "accept-queue-waits",
+        claim: "the serving thread sleeps, and requests wait in connections that are not accepted",
+        server: Server::Process(Process {
+            connections: Connections::EachRequest,
+            fault: ServeFault::AcceptLate,
+            ..EACH_HANDSHAKE
+        }),
+        interval_ms: 20,
+        fault: Fault::Server,
+        fault_ms: 600,
+        expect: slow(&["app.self_wait"], "echo-worker-0"),
+        twin_of: Some("accept-queue-full"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "accepted-handler-sleeps",
+        claim: "connections are accepted, and the handler sleeps by choice",
+        server: Server::Process(Process { connections: Connections::EachRequest, ..EACH_HANDSHAKE }),
+        interval_ms: 20,
+        fault: Fault::Server,
+        expect: slow(&["app.self_wait"], "echo-worker-0"),
+        twin_of: Some("accept-queue-full"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "connect-black-hole",
+        claim: "the host drops connection requests on their way to the pod",
+        shape: Shape::Pod,
+        server: Server::Process(EACH_HANDSHAKE),
+        interval_ms: 20,
+        fault: Fault::Blackhole,
+        fault_ms: 1_900,
+        expect: Expect { slow: &["host.forwarding"], lost: &[], offender: None, beside: &[], at_least: 5 },
+        twin_of: Some("accept-queue-full"),
+        proof: Counter::NotForwarded,
+        ..QUIET
+    },
+    Case {
+        name: "connect-lost-outside",
+        claim: "connection requests are lost before they reach the host, which is nothing of the host's",
+        server: Server::Process(EACH_HANDSHAKE),
+        interval_ms: 20,
+        fault: Fault::ClientLink,
+        fault_ms: 900,
+        twin_of: Some("accept-queue-full"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
 ];
 
 /// The case with this name.
@@ -843,6 +934,15 @@ impl Case {
         SLOW_MS * self.slowdown * 1_000_000
     }
 
+    /// How the client uses connections.
+    #[must_use]
+    pub const fn connections(&self) -> Connections {
+        match self.server {
+            Server::Process(process) => process.connections,
+            Server::Vm(_) | Server::Real(_) => Connections::One,
+        }
+    }
+
     /// Whether its checks go over TCP.
     #[must_use]
     pub fn tcp(&self) -> bool {
@@ -854,6 +954,7 @@ impl Case {
     pub fn signature(&self) -> String {
         match self.server {
             Server::Real(real) => real.signature.to_owned(),
+            Server::Process(Process { connections: Connections::EachHandshake, .. }) => "tcp-connect".to_owned(),
             Server::Process(_) | Server::Vm(_) => signature(self.tcp()),
         }
     }

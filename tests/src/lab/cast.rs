@@ -1,6 +1,6 @@
 //! The processes of a case: server, client, and whoever makes trouble.
 
-use super::case::{Case, Fault, Process as ServerOptions, Server};
+use super::case::{Case, Connections, Fault, Process as ServerOptions, Server};
 use super::leash::Leash;
 use super::process::{Launcher, Process};
 use super::software::{Real, fetch, server_dir};
@@ -33,6 +33,8 @@ pub(super) fn start_shipper(launcher: &Launcher, case: &Case) -> Result<(Option<
 
 /// After so long without an answer the client takes a check for lost; times the case's slowdown.
 const CLIENT_TIMEOUT_MS: u64 = 2_000;
+/// The same where each check is a connection: time for a request of it to be sent three times.
+const CONNECT_TIMEOUT_MS: u64 = 3_500;
 
 /// A disk or file system for the server, and the process that takes it away again.
 #[derive(Debug)]
@@ -141,6 +143,8 @@ impl ServerOptions {
             format!("--work-us={}", self.work_us),
         ];
         args.extend(self.tcp.then(|| "--tcp".to_owned()));
+        args.extend((self.connections != Connections::One).then(|| "--serial".to_owned()));
+        args.extend(self.backlog.map(|connections| format!("--backlog={connections}")));
         args.extend(self.hand_over.then(|| "--hand-over".to_owned()));
         args.extend(self.event_loop.map(|kind| format!("--event-loop={}", kind.name())));
         args.extend(self.receive_buffer.map(|bytes| format!("--receive-buffer={bytes}")));
@@ -158,8 +162,14 @@ pub(super) fn start_client(launcher: &Launcher, case: &Case, world: &World) -> R
         return start_dialogue(launcher, "ask", real, &leash, world, how);
     }
     let mut args = vec![format!("--to={}", world.server()), format!("--interval-us={}", case.interval_ms * 1_000)];
-    args.push(format!("--timeout-ms={}", CLIENT_TIMEOUT_MS * case.slowdown));
     args.extend(case.tcp().then(|| "--tcp".to_owned()));
+    let (each, timeout_ms) = match case.connections() {
+        Connections::One => (None, CLIENT_TIMEOUT_MS),
+        Connections::EachHandshake => (Some("handshake"), CONNECT_TIMEOUT_MS),
+        Connections::EachRequest => (Some("request"), CONNECT_TIMEOUT_MS),
+    };
+    args.extend(each.map(|each| format!("--each={each}")));
+    args.push(format!("--timeout-ms={}", timeout_ms * case.slowdown));
     launcher.role(&leash, "client", args)
 }
 

@@ -62,7 +62,7 @@ holds it. The world of the demo is gone again. On a host of yours, as root:
 
 /// Runs whylag in this terminal, and shows the command as an operator would type it.
 fn watch(args: &DemoArgs, launcher: &Launcher, attach: &Attach, world: &World) -> Result<()> {
-    let mut arguments = Attach::arguments(world, signature(false));
+    let mut arguments = Attach::arguments(world, &signature(false));
     arguments.extend(["--threshold".into(), "20ms".into(), "--duration".into(), format!("{}s", args.seconds).into()]);
     let typed: Vec<String> = arguments.iter().map(|argument| quoted(&argument.to_string_lossy())).collect();
     println!("\n$ whylag {}\n", typed.join(" ").replace(" --", " \\\n    --"));

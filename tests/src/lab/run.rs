@@ -262,6 +262,7 @@ impl Rig {
             Fault::Stopped => self.bracket(|rig| rig.stop_server(time)),
             Fault::Quota { percent } => self.bracket(|rig| rig.throttle(percent, time)),
             Fault::Blackhole => self.bracket(|rig| rig.lose_route(time)),
+            Fault::ClientLink => self.bracket(|rig| rig.cut_client(time)),
             Fault::ClientReadsLate => self.delay_client(Order::ReadLate { ms }),
             Fault::ClientSendsLate => self.delay_client(Order::SendLate { ms }),
         }
@@ -323,6 +324,15 @@ impl Rig {
         self.world.host.run("ip", &format!("route add {route}"))?;
         sleep(time);
         self.world.host.run("ip", &format!("route del {route}"))?;
+        Ok(())
+    }
+
+    /// A shaper whose bucket no packet fits into drops them all.
+    fn cut_client(&self, time: Duration) -> Result<()> {
+        let client = &self.world.client;
+        client.run("tc", "qdisc add dev up0 root tbf rate 8mbit burst 40 limit 40")?;
+        sleep(time);
+        client.run("tc", "qdisc del dev up0 root")?;
         Ok(())
     }
 

@@ -27,6 +27,8 @@ pub enum Counter {
     MemoryFailures,
     /// `RcvbufErrors` in the server's namespace.
     ReceiveBufferErrors,
+    /// Connection requests that found a full accept queue, `ListenOverflows` in the server's namespace.
+    ListenOverflows,
     /// Datagrams that the host received and neither delivered nor forwarded, `/proc/net/snmp`.
     NotForwarded,
     /// Times that the shaper held a packet back, from `tc -s`.
@@ -74,6 +76,7 @@ impl Counter {
             Self::OverdueReplies => "event loop's own log of overdue replies, ns",
             Self::MemoryFailures => "memory.failcnt",
             Self::ReceiveBufferErrors => "snmp RcvbufErrors",
+            Self::ListenOverflows => "netstat ListenOverflows",
             Self::NotForwarded => "snmp InReceives less InDelivers and ForwDatagrams",
             Self::QdiscOverlimits => "tc overlimits",
             Self::QdiscDrops => "tc drops",
@@ -94,6 +97,9 @@ impl Counter {
             Self::OverdueReplies => rig.overdue_ns(),
             Self::MemoryFailures => rig.memory_failures()?,
             Self::ReceiveBufferErrors => snmp(&rig.world().server_netns().proc_net("snmp")?, "Udp:", "RcvbufErrors"),
+            Self::ListenOverflows => {
+                snmp(&rig.world().server_netns().proc_net("netstat")?, "TcpExt:", "ListenOverflows")
+            }
             Self::NotForwarded => not_forwarded(&rig.world().host.proc_net("snmp")?),
             Self::QdiscOverlimits => qdiscs(rig)?.iter().map(|qdisc| qdisc.overlimits).sum(),
             Self::QdiscDrops => qdiscs(rig)?.iter().map(|qdisc| qdisc.drops).sum(),
@@ -110,6 +116,7 @@ impl Counter {
             Self::Checks
             | Self::MemoryFailures
             | Self::ReceiveBufferErrors
+            | Self::ListenOverflows
             | Self::NotForwarded
             | Self::QdiscOverlimits
             | Self::QdiscDrops => 3,

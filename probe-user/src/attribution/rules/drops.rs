@@ -110,6 +110,9 @@ pub(in crate::attribution) fn within<'a>(leg: &Leg<'a>) -> Option<&'a PacketDrop
     journey.drops.iter().filter(inside).min_by_key(|drop| drop.at).filter(|_| resent)
 }
 
+/// What is true of `app.socket_queue` where a packet found no room.
+pub(super) const FULL: &str = "lost because an accept queue or receive buffer was full";
+
 /// From `from` to the leg's end, after `drop`.
 pub(in crate::attribution) fn wait_after(leg: &Leg<'_>, drop: &PacketDrop, from: MonoNs) -> Piece {
     match cause(leg, drop) {
@@ -162,7 +165,7 @@ fn charge(leg: &Leg<'_>, drop: &PacketDrop, cause: Cause) -> Charge {
     let offender = offender.filter(|offender| *offender != Offender::default());
     let charge = Charge::new(cause, offender, what(leg, drop)).with(fact).with(again(leg));
     match cause {
-        Cause::AppSocketQueue => charge.meaning("lost because an accept queue or receive buffer was full"),
+        Cause::AppSocketQueue => charge.meaning(FULL),
         _ => charge,
     }
 }
@@ -204,7 +207,7 @@ fn full_socket(leg: &Leg<'_>, drop: &PacketDrop) -> (Option<Offender>, Option<St
 }
 
 /// The state its reader was in when the packet was dropped.
-fn reader_did(leg: &Leg<'_>, reader: crate::event::TaskId, at: MonoNs) -> Option<String> {
+pub(super) fn reader_did(leg: &Leg<'_>, reader: crate::event::TaskId, at: MonoNs) -> Option<String> {
     let evidence = leg.evidence;
     let back = at.before(LOOK_BACK);
     let changed = evidence.life_at(reader, at).and_then(|life| life.last_change_before(at));

@@ -1,6 +1,7 @@
 //! One rule per cause or closely related group: a stretch of a check's path comes in, pieces of
 //! its time go out.
 
+pub(super) mod accept;
 pub(super) mod drops;
 pub(super) mod handover;
 pub(super) mod outside;

@@ -1,6 +1,6 @@
 //! `nic.rx_softirq`: in the ring or backlog while receive softirq is slow or not run.
 
-use super::{Leg, counted, transmit};
+use super::{Leg, accept, counted, transmit};
 use crate::attribution::cause::Cause;
 use crate::attribution::evidence::SoftirqRun;
 use crate::attribution::ledger::Offender;
@@ -20,6 +20,9 @@ pub(super) fn vector(number: u32) -> &'static str {
 /// From a NIC to the socket, or across a veth: queues first, then long softirqs on the CPU that
 /// took it in. The rest is the length of the path itself, for which no one is to blame.
 pub(in crate::attribution) fn receive(leg: &Leg<'_>) -> Vec<Piece> {
+    if let Some(pieces) = accept::refused(leg) {
+        return pieces;
+    }
     let Some(end) = leg.end else {
         return vec![Piece::unexplained(leg.from, leg.to, leg.span, leg.out_of_sight())];
     };

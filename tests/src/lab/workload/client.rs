@@ -40,6 +40,9 @@ pub struct ClientArgs {
     /// TCP instead of UDP.
     #[arg(long)]
     tcp: bool,
+    /// A connection for each check (TCP).
+    #[arg(long, requires = "tcp")]
+    each: Option<Each>,
     /// One check every so many µs.
     #[arg(long, default_value_t = 10_000)]
     interval_us: u64,
@@ -48,11 +51,22 @@ pub struct ClientArgs {
     timeout_ms: u64,
 }
 
+/// What a check is that has a connection of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Each {
+    /// The handshake.
+    Handshake,
+    /// A request and its answer.
+    Request,
+}
+
 /// The connection to the server.
 #[derive(Debug)]
 enum Link {
     Udp(UdpSocket),
     Tcp(TcpStream),
+    /// One for each check.
+    Each(SocketAddrV4, Each),
 }
 
 /// What the threads of the client share.
@@ -88,6 +102,9 @@ pub(super) fn client(args: ClientArgs) -> Result<()> {
 impl Link {
     fn open(args: &ClientArgs) -> Result<Self> {
         let to = SocketAddrV4::new(args.to, PORT);
+        if let Some(each) = args.each {
+            return Ok(Self::Each(to, each));
+        }
         if args.tcp {
             let stream = TcpStream::connect(to).context("connect to the server")?;
             stream.set_nodelay(true).context("set TCP_NODELAY")?;
@@ -107,6 +124,7 @@ impl Link {
                 let _ = socket.send(payload);
                 Ok(())
             }
+            Self::Each(..) => Ok(()),
             Self::Tcp(stream) => {
                 let mut stream = stream;
                 stream.write_all(payload).context("send a check")?;
@@ -124,6 +142,10 @@ impl Link {
             Self::Tcp(stream) => {
                 let mut stream = stream;
                 stream.read(&mut buffer)
+            }
+            Self::Each(..) => {
+                sleep(LOOK);
+                return Ok(());
             }
         };
         match received {
@@ -166,7 +188,7 @@ impl Client {
     }
 
     /// Sends the checks that are due, again and again until stopped.
-    fn send(&self) -> Result<()> {
+    fn send(self: &Arc<Self>) -> Result<()> {
         let interval = self.args.interval_us * 1_000;
         // Nonces of two runs must not meet, even if both are seen by one whylag.
         let mut nonce = RandomState::new().hash_one(std::process::id()) >> 1;
@@ -180,11 +202,40 @@ impl Client {
         Ok(())
     }
 
-    fn send_one(&self, nonce: u64, due_at_ns: u64) -> Result<()> {
+    fn send_one(self: &Arc<Self>, nonce: u64, due_at_ns: u64) -> Result<()> {
+        if let Link::Each(to, each) = self.link {
+            let client = Arc::clone(self);
+            return spawn("check-sender", move || client.connect(to, each, nonce, due_at_ns));
+        }
         let sent_at_ns = mono_ns();
         let check = Check { nonce, due_at_ns, sent_at_ns, answered_at_ns: None };
         self.state().outstanding.insert(nonce, check);
         self.link.send(&payload(nonce))
+    }
+
+    /// Sends a check by a connection of its own. One that does not end in time is given up.
+    fn connect(&self, to: SocketAddrV4, each: Each, nonce: u64, due_at_ns: u64) -> Result<()> {
+        let timeout = Duration::from_millis(self.args.timeout_ms);
+        let begin = || {
+            let check = Check { nonce, due_at_ns, sent_at_ns: mono_ns(), answered_at_ns: None };
+            self.state().outstanding.insert(nonce, check);
+        };
+        let end = || self.conclude(|check| check.nonce == nonce, Some(mono_ns()));
+        if each == Each::Handshake {
+            begin();
+        }
+        let Ok(mut stream) = TcpStream::connect_timeout(&to.into(), timeout) else { return Ok(()) };
+        if each == Each::Handshake {
+            end();
+            return Ok(());
+        }
+        stream.set_read_timeout(Some(timeout)).context("set a read timeout")?;
+        begin();
+        let mut answer = [0; PAYLOAD_BYTES];
+        if stream.write_all(&payload(nonce)).and_then(|()| stream.read_exact(&mut answer)).is_ok() {
+            end();
+        }
+        Ok(())
     }
 
     /// Reads answers and announces every check when its end is known.

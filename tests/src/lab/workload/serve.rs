@@ -8,7 +8,8 @@ use super::event_loop::{self, EventLoop};
 use super::fault::{Armed, compute};
 use super::{PAYLOAD_BYTES, PORT, file, memory, set_comm, spawn};
 use anyhow::{Context, Result};
-use rustix::net::sockopt::set_socket_recv_buffer_size;
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_reuseaddr};
+use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
 use std::io::{ErrorKind, Read, Write, stderr};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -28,6 +29,8 @@ pub enum ServeFault {
     LockComputing,
     /// Another thread sleeps while it holds the lock.
     LockAsleep,
+    /// No connection is accepted.
+    AcceptLate,
     /// Checks are read and not answered.
     Silent,
     /// Answers are sent in two parts, with Nagle's algorithm on (TCP).
@@ -61,6 +64,7 @@ impl ServeFault {
             Self::Compute => "compute",
             Self::LockComputing => "lock-computing",
             Self::LockAsleep => "lock-asleep",
+            Self::AcceptLate => "accept-late",
             Self::Silent => "silent",
             Self::TwoParts => "two-parts",
             Self::Dependency => "dependency",
@@ -97,6 +101,12 @@ pub struct ServeArgs {
     /// Write a line of this many bytes to standard error for every check.
     #[arg(long)]
     access_log_bytes: Option<usize>,
+    /// The serving thread accepts connections by itself, one after another (TCP).
+    #[arg(long)]
+    serial: bool,
+    /// Connections that may wait to be accepted (TCP).
+    #[arg(long, default_value_t = 128)]
+    backlog: i32,
     /// A thread of its own reads the checks, and hands them over to the workers (UDP).
     #[arg(long)]
     hand_over: bool,
@@ -243,7 +253,11 @@ impl Server {
     }
 
     fn start_tcp(self: &Arc<Self>) -> Result<()> {
-        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).context("listen")?;
+        let listener = listener(self.args.backlog).context("listen")?;
+        if self.args.serial {
+            let server = Arc::clone(self);
+            return spawn("echo-worker-0", move || server.answer_connections(&listener));
+        }
         let server = Arc::clone(self);
         spawn("echo-accept", move || {
             loop {
@@ -252,6 +266,18 @@ impl Server {
                 spawn("echo-worker-0", move || server.answer_stream(stream))?;
             }
         })
+    }
+
+    /// One connection after another.
+    fn answer_connections(&self, listener: &TcpListener) -> Result<()> {
+        loop {
+            let (stream, _) = listener.accept().context("accept a connection")?;
+            // A client that has given up resets its connection.
+            let _ = self.answer_stream(stream);
+            if self.args.fault == ServeFault::AcceptLate {
+                self.armed.strike(sleep);
+            }
+        }
     }
 
     fn answer_stream(&self, mut stream: TcpStream) -> Result<()> {
@@ -290,7 +316,7 @@ impl Server {
             ServeFault::FileRead => self.try_strike(|_| file::read(self.file()?))?,
             ServeFault::MemoryMap => self.try_strike(|_| memory::map_and_unmap())?,
             ServeFault::LockComputing | ServeFault::LockAsleep | ServeFault::LockWriting => {}
-            ServeFault::Silent | ServeFault::TwoParts => {}
+            ServeFault::AcceptLate | ServeFault::Silent | ServeFault::TwoParts => {}
         }
         compute(Duration::from_micros(self.args.work_us));
         *self.answered.lock().unwrap_or_else(PoisonError::into_inner) += 1;
@@ -324,6 +350,15 @@ impl Server {
         line.push(b'\n');
         stderr().write_all(&line).context("write the access log")
     }
+}
+
+/// A listener for checks on every address, with room for `backlog` connections.
+fn listener(backlog: i32) -> Result<TcpListener> {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT))?;
+    listen(&socket, backlog)?;
+    Ok(socket.into())
 }
 
 fn receive_datagram(socket: &UdpSocket) -> Result<(Vec<u8>, SocketAddr)> {
