@@ -48,6 +48,14 @@ pub(crate) static FAULTS: LruHashMap<u64, u64, 8192> = LruHashMap::new();
 /// Thread, likewise → when it began to reclaim memory. Only the storage programs use it.
 #[btf_map]
 pub(crate) static RECLAIMS: LruHashMap<u64, u64, 8192> = LruHashMap::new();
+/// Address of a socket without checks → its cookie, once its peer has been told.
+#[btf_map]
+pub(crate) static TOLD_SOCKS: LruHashMap<u64, u64, 8192> = LruHashMap::new();
+
+/// Port / 64 → a bit per local port of a watched socket, or of one on which a watched process asks
+/// others. Bits stay: a port that is used again costs records of drops, no wrong ones. 8 KiB.
+#[btf_map]
+pub(crate) static WATCHED_PORTS: Array<u64, 1024> = Array::new();
 
 /// [`ScratchSlot`] → memory that is too large for the stack. Only the programs use it.
 #[btf_map]
@@ -90,6 +98,12 @@ pub(crate) struct CpuState {
     pub(crate) dirtied_told_ns: Cell<u64>,
     /// Folios that got dirty since then.
     pub(crate) dirtied: Cell<u32>,
+    /// When it came in.
+    pub(crate) last_rx_ns: Cell<u64>,
+    /// The stretch of time for which [`Self::port_drops`] counts.
+    pub(crate) port_drops_at: Cell<u64>,
+    /// Drops reported in it for their port alone.
+    pub(crate) port_drops: Cell<u64>,
 }
 
 impl CpuState {

@@ -4,7 +4,10 @@ use probe_packet::{Start, sight};
 use probe_wire::Settings;
 
 use crate::atomic;
-use crate::maps::{SCRATCH, SETTINGS, Scratch, ScratchSlot, WATCHED_SKBS, WATCHED_SOCKS, WATCHED_TGIDS, Whereabouts};
+use crate::maps::{
+    SCRATCH, SETTINGS, Scratch, ScratchSlot, TOLD_SOCKS, WATCHED_PORTS, WATCHED_SKBS, WATCHED_SOCKS, WATCHED_TGIDS,
+    Whereabouts,
+};
 
 /// Looks for a signature in the `len` bytes of a scratch, of a frame of `frame_len` bytes; on true
 /// its sighting is filled. `flags` are those that the packet's metadata tell.
@@ -56,6 +59,37 @@ pub(crate) fn unwatch(tgid: u32) {
 #[inline(always)]
 fn bit(tgid: u32) -> u64 {
     1 << (tgid % 64)
+}
+
+/// Whether drops of packets with this local port are watched.
+#[inline(always)]
+pub(crate) fn is_watched_port(port: u16) -> bool {
+    let port = u32::from(port);
+    WATCHED_PORTS.get(port / 64).is_some_and(|word| word & bit(port) != 0)
+}
+
+/// Watches drops of packets with this local port from now on.
+#[inline(always)]
+pub(crate) fn watch_port(port: u16) {
+    let number = u32::from(port);
+    if !is_watched_port(port)
+        && let Some(word) = WATCHED_PORTS.get_ptr_mut(number / 64)
+    {
+        // SAFETY: the word is a map slot, only ever written atomically.
+        unsafe { atomic::or(word, bit(number)) };
+    }
+}
+
+/// Whether the peer of the socket at this address has yet to be told; it counts as told from now on.
+#[inline(always)]
+pub(crate) fn is_peer_untold(address: u64, cookie: u64) -> bool {
+    // SAFETY: the entry is not freed while the program runs; a cookie of another socket fails the
+    // comparison, and its peer is told again.
+    if TOLD_SOCKS.get_ptr(address).is_some_and(|told| unsafe { *told } == cookie) {
+        return false;
+    }
+    let _ = TOLD_SOCKS.insert(address, cookie, 0);
+    true
 }
 
 /// Follows an outgoing packet until it is with the driver or dropped.

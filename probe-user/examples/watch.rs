@@ -13,8 +13,8 @@ use anyhow::{Context as _, Result, bail};
 use probe_user::load::{Attached, Attachment, Netns, Outcome, Request, load};
 use probe_wire::{
     AcceptFullBody, BackendRxBody, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody, OtherCallBody,
-    PacketBody, Pattern, QdiscBody, ReclaimBody, Rule, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody,
-    SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
+    OtherPeerBody, PacketBody, Pattern, QdiscBody, ReclaimBody, Rule, SendHeldBody, SockCallBody, SockEnqueueBody,
+    SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
 };
 use zerocopy::FromBytes;
 
@@ -153,6 +153,8 @@ fn print(record: &[u8]) {
         Ok(EventKind::OtherRead | EventKind::OtherSend) => show::<OtherCallBody>(kind, body),
         Ok(EventKind::BackendRx) => show::<BackendRxBody>(kind, body),
         Ok(EventKind::AcceptFull) => show::<AcceptFullBody>(kind, body),
+        Ok(EventKind::OtherPeer) => show::<OtherPeerBody>(kind, body),
+        Ok(EventKind::SendHeld) => show::<SendHeldBody>(kind, body),
         Ok(EventKind::FileWait) => show::<FileWaitBody>(kind, body),
         Ok(EventKind::Dirtied) => show::<DirtiedBody>(kind, body),
         Ok(EventKind::Reclaim) => show::<ReclaimBody>(kind, body),

@@ -97,6 +97,16 @@ scenarios! {
     a_sleeping_handler_of_connections_is_a_wait_of_its_own: "accepted-handler-sleeps",
     a_black_hole_of_connection_requests_is_forwarding: "connect-black-hole",
     connection_requests_lost_outside_are_not_the_host: "connect-lost-outside",
+    a_late_name_server_is_a_dependency: "dns-late",
+    a_deaf_name_server_is_a_dependency: "dns-deaf",
+    a_half_deaf_name_server_is_a_dependency: "dns-half-deaf",
+    a_dropped_answer_is_not_the_name_server: "dns-answer-dropped",
+    a_late_rest_of_a_request_is_not_the_host: "request-rest-late",
+    a_dropped_rest_of_a_request_is_the_drop: "request-rest-dropped",
+    a_client_that_leaves_no_room_is_not_the_host: "client-window-closed",
+    quiet_http_is_blamed_for_nothing: "http-healthy",
+    a_computing_http_handler_is_on_cpu: "http-handler-computes",
+    a_sleeping_http_handler_is_a_wait_of_its_own: "http-handler-sleeps",
 }
 
 #[test]

@@ -80,11 +80,11 @@ fn listener(skb: *mut __sk_buff, sighting: &Sighting) -> Option<Queues> {
         if is_ipv4(&source) {
             let to = &mut tuple.__bindgen_anon_1.ipv4;
             (to.saddr, to.daddr, to.sport, to.dport) = (source[3], destination[3], sport, dport);
-            mem::size_of_val(to)
+            size_of_val(to)
         } else {
             let to = &mut tuple.__bindgen_anon_1.ipv6;
             (to.saddr, to.daddr, to.sport, to.dport) = (source, destination, sport, dport);
-            mem::size_of_val(to)
+            size_of_val(to)
         }
     };
     // SAFETY: the context and a tuple of this size.

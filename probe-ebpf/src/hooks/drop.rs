@@ -3,10 +3,10 @@
 use aya_ebpf::programs::BtfTracePointContext;
 use aya_log_ebpf::warn;
 use probe_packet::{Load, Start, may_match};
-use probe_wire::{DROP_UNPARSED, DropBody, EventKind, Sighting};
+use probe_wire::{DROP_OF_PORT, DROP_UNPARSED, DropBody, EventKind, Sighting};
 
 use crate::{
-    emit::{self, emit, zero},
+    emit::{self, emit, now, zero},
     hooks::packet,
     maps::{PREFILTER, Scratch, ScratchSlot, cpu_state},
     read::{self, ETHERNET, Typed, offsets},
@@ -18,6 +18,7 @@ const IPV4: u16 = 0x0800_u16.to_be();
 const IPV6: u16 = 0x86dd_u16.to_be();
 
 /// The network header of a dropped packet and what is readable from there on.
+#[derive(Clone, Copy)]
 struct Datagram {
     at: u64,
     /// Bytes in one piece.
@@ -99,8 +100,103 @@ fn dropped(ctx: &BtfTracePointContext, reason: u32) {
         scope::unwatch_skb(skb as u64);
     }
     if watched && !known {
-        drop.report(None);
+        drop.report(DROP_UNPARSED, None);
+    } else if !known && let Some(datagram) = datagram {
+        drop.examine_port(&datagram);
     }
+}
+
+/// Drops that one CPU reports for their port alone, in [`STRETCH`] nanoseconds; beyond it they count
+/// as lost records.
+const MOST_PORT_DROPS: u64 = 256;
+const STRETCH: u64 = 1 << 27;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// Addresses and ports of a datagram, read where they are.
+struct Transport {
+    source: [u8; 16],
+    destination: [u8; 16],
+    /// Source and destination.
+    ports: [u16; 2],
+    protocol: u8,
+    /// Where the TCP or UDP header is.
+    at: u64,
+    /// Bytes from there on.
+    len: u32,
+}
+
+impl Transport {
+    /// `None` if it has no watched port: that is looked at first.
+    #[inline(always)]
+    fn of(datagram: &Datagram) -> Option<Self> {
+        let at = datagram.at;
+        let (protocol, header) = if datagram.ethertype == IPV4 {
+            let fragment = u16::from_be(read::untyped::<u16>(at, 6)) & 0x1fff;
+            let len = u32::from(read::untyped::<u8>(at, 0) & 15) * 4;
+            if fragment != 0 {
+                return None;
+            }
+            (read::untyped::<u8>(at, 9), len)
+        } else {
+            (read::untyped::<u8>(at, 6), 40)
+        };
+        if protocol != TCP && protocol != UDP || header + 8 > datagram.linear {
+            return None;
+        }
+        let ports =
+            [u16::from_be(read::untyped::<u16>(at, header)), u16::from_be(read::untyped::<u16>(at, header + 2))];
+        if !scope::is_watched_port(ports[0]) && !scope::is_watched_port(ports[1]) {
+            return None;
+        }
+        let (source, destination) = if datagram.ethertype == IPV4 {
+            (mapped(read::untyped(at, 12)), mapped(read::untyped(at, 16)))
+        } else {
+            (ipv6(at, 8), ipv6(at, 24))
+        };
+        let (at, len) = (at + u64::from(header), datagram.len - header);
+        Some(Self { source, destination, ports, protocol, at, len })
+    }
+
+    #[inline(always)]
+    fn sighting(&self) -> Sighting {
+        let mut sighting = nothing();
+        (sighting.source, sighting.destination) = (self.source, self.destination);
+        [sighting.source_port, sighting.destination_port] = self.ports;
+        sighting.protocol = self.protocol;
+        let mut header = 8;
+        if self.protocol == TCP {
+            sighting.tcp_seq = u32::from_be(read::untyped(self.at, 4));
+            sighting.tcp_ack = u32::from_be(read::untyped(self.at, 8));
+            sighting.tcp_flags = read::untyped(self.at, 13);
+            header = u32::from(read::untyped::<u8>(self.at, 12) >> 4) * 4;
+        }
+        sighting.payload_len = self.len.saturating_sub(header);
+        sighting
+    }
+}
+
+/// An IPv4 address as IPv6 writes it.
+#[inline(always)]
+fn mapped(address: u32) -> [u8; 16] {
+    zerocopy::transmute!([zero() as u32, zero() as u32, 0xffff_u32.to_be(), address])
+}
+
+#[inline(always)]
+fn ipv6(at: u64, offset: u32) -> [u8; 16] {
+    zerocopy::transmute!([read::untyped::<u64>(at, offset), read::untyped::<u64>(at, offset + 8)])
+}
+
+/// Whether this CPU may report another drop for its port alone.
+#[inline(always)]
+fn may_report_port() -> bool {
+    let Some(state) = cpu_state() else { return false };
+    let stretch = now() / STRETCH;
+    let told = if state.port_drops_at.get() == stretch { state.port_drops.get() } else { 0 };
+    state.port_drops_at.set(stretch);
+    state.port_drops.set(told + 1);
+    told < MOST_PORT_DROPS
 }
 
 struct Dropped<'a> {
@@ -130,19 +226,30 @@ impl Dropped<'_> {
         }
         let known = scope::recognise(ScratchSlot::Drop, copied, len + ETHERNET, 0);
         if known {
-            self.report(Some(&scratch.sighting));
+            self.report(1, Some(&scratch.sighting));
         }
         scratch.give_back();
         known
     }
 
+    /// Reports the drop if the packet has a watched port: it may be part of what a check needs.
     #[inline(always)]
-    fn report(&self, sighting: Option<&Sighting>) {
+    fn examine_port(&self, datagram: &Datagram) {
+        let Some(transport) = Transport::of(datagram) else { return };
+        if may_report_port() {
+            self.report(DROP_OF_PORT, Some(&transport.sighting()));
+        } else {
+            emit::lose(EventKind::Drop);
+        }
+    }
+
+    #[inline(always)]
+    fn report(&self, known: u8, sighting: Option<&Sighting>) {
         if let Some(state) = cpu_state() {
             state.forget_rx(self.skb as u64);
         }
         let skb = self.skb as u64;
-        let known = zero() + u64::from(if sighting.is_some() { 1 } else { DROP_UNPARSED });
+        let known = zero() + u64::from(known);
         let [signature_known, reserved @ ..] = known.to_le_bytes();
         emit(EventKind::Drop, |body: &mut DropBody| {
             *body = DropBody {

@@ -211,10 +211,14 @@ fn report(ctx: &TcContext, direction: Direction, time_ns: u64, sighting: &Sighti
     });
     match direction {
         Direction::Ingress => {
-            arrived(skb, seq, sighting);
+            scope::watch_port(sighting.destination_port);
+            arrived(skb, seq, time_ns, sighting);
             accept::look(ctx.skb.skb, fields(ctx).ifindex, seq, sighting);
         }
-        Direction::Egress => left(ctx, skb),
+        Direction::Egress => {
+            scope::watch_port(sighting.source_port);
+            left(ctx, skb);
+        }
     }
 }
 
@@ -244,10 +248,11 @@ fn queue(ctx: &TcContext, direction: Direction) -> u32 {
 }
 
 #[inline(always)]
-fn arrived(skb: u64, seq: u64, sighting: &Sighting) {
+fn arrived(skb: u64, seq: u64, time_ns: u64, sighting: &Sighting) {
     let Some(state) = cpu_state() else { return };
     state.last_rx_skb.set(skb);
     state.last_rx_seq.set(seq);
+    state.last_rx_ns.set(time_ns);
     state.last_rx_port.set(sighting.destination_port);
     state.last_rx_protocol.set(u16::from(sighting.protocol));
 }

@@ -1,19 +1,23 @@
 //! Sockets that a health check has reached.
 
 use aya_ebpf::{helpers::bpf_get_current_cgroup_id, programs::BtfTracePointContext};
-use probe_wire::{EventKind, OtherCallBody, SockCallBody, SockEnqueueBody};
+use probe_wire::{EventKind, OtherCallBody, OtherPeerBody, SendHeldBody, SockCallBody, SockEnqueueBody};
 
 use crate::{
-    emit::{emit, zero},
+    emit::{emit, now, zero},
     maps::{CpuState, cpu_state},
     read::{self, Typed, offsets},
     scope,
 };
 
 const PROTOCOL_ICMP: u16 = 1;
+const PROTOCOL_TCP: u16 = 6;
 const PROTOCOL_ICMPV6: u16 = 58;
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
+
+/// A packet enters its socket within this long of its coming in, nanoseconds.
+const FRESH: u64 = 1_000_000;
 
 /// A `sock`.
 #[derive(Clone, Copy)]
@@ -34,6 +38,22 @@ impl Sock {
     #[inline(always)]
     fn remote_port(self) -> u16 {
         u16::from_be(read::typed(self.0, offsets().sock_skc_dport, 0))
+    }
+
+    /// Zeros while it is not connected.
+    #[inline(always)]
+    fn ipv4_peer(self) -> [u8; 16] {
+        let address: u32 = read::typed(self.0, offsets().sock_skc_daddr, 0);
+        let mark = if address == 0 { 0 } else { 0xffff_u32.to_be() };
+        zerocopy::transmute!([zero() as u32, zero() as u32, mark, address])
+    }
+
+    #[inline(always)]
+    fn ipv6_peer(self) -> [u8; 16] {
+        let at = offsets().sock_skc_v6_daddr;
+        let high: u64 = read::untyped(self.address(), at);
+        let low: u64 = read::untyped(self.address(), at.saturating_add(8));
+        zerocopy::transmute!([high, low])
     }
 
     #[inline(always)]
@@ -103,7 +123,9 @@ fn take_arrival(state: &CpuState, sock: Sock) -> Option<Arrival> {
         return None;
     }
     state.last_rx_skb.set(0);
-    Some(arrival)
+    // An older one waits elsewhere: for a part of its stream, or while a thread holds the socket.
+    let is_fresh = now().wrapping_sub(state.last_rx_ns.get()) < FRESH;
+    is_fresh.then_some(arrival)
 }
 
 #[inline(always)]
@@ -143,6 +165,9 @@ fn called(ctx: &BtfTracePointContext, kind: EventKind, other: EventKind) {
     if let Some(cookie) = sock.watched() {
         scope::watch(tgid);
         called_watched(ctx, kind, sock, cookie, task);
+        if kind as u16 == EventKind::SockSend as u16 && sock.protocol() == PROTOCOL_TCP {
+            tell_held(sock, cookie);
+        }
     } else if scope::is_watched(tgid) {
         called_other(ctx, other, sock);
     }
@@ -171,15 +196,56 @@ fn called_other(ctx: &BtfTracePointContext, kind: EventKind, sock: Sock) {
     if family != AF_INET && family != AF_INET6 {
         return;
     }
+    let cookie = sock.cookie();
+    if scope::is_peer_untold(sock.address(), cookie) {
+        scope::watch_port(sock.local_port());
+        tell_peer(sock, cookie, family);
+    }
     emit(kind, |body: &mut OtherCallBody| {
         *body = OtherCallBody {
-            socket: sock.cookie(),
+            socket: cookie,
             result: ctx.arg(1),
             flags: ctx.arg(2),
             local_port: u32::from(sock.local_port()),
             remote_port: u32::from(sock.remote_port()),
             protocol: u32::from(sock.protocol()),
             family: u32::from(family),
+        };
+    });
+}
+
+#[inline(always)]
+fn tell_peer(sock: Sock, cookie: u64, family: u16) {
+    let peer = if family == AF_INET { sock.ipv4_peer() } else { sock.ipv6_peer() };
+    emit(EventKind::OtherPeer, |body: &mut OtherPeerBody| {
+        *body = OtherPeerBody {
+            socket: cookie,
+            peer,
+            remote_port: u32::from(sock.remote_port()),
+            local_port: u32::from(sock.local_port()),
+        };
+    });
+}
+
+/// What a TCP socket holds back, if anything.
+#[inline(always)]
+fn tell_held(sock: Sock, cookie: u64) {
+    let at = offsets();
+    let field = |offset| read::untyped::<u32>(sock.address(), offset);
+    let next = field(at.tcp_sock_snd_nxt);
+    let unsent = field(at.tcp_sock_write_seq).wrapping_sub(next);
+    if unsent == 0 {
+        return;
+    }
+    emit(EventKind::SendHeld, |body: &mut SendHeldBody| {
+        *body = SendHeldBody {
+            socket: cookie,
+            unsent,
+            in_flight: next.wrapping_sub(field(at.tcp_sock_snd_una)),
+            window: field(at.tcp_sock_snd_wnd),
+            packets_out: field(at.tcp_sock_packets_out),
+            congestion_window: field(at.tcp_sock_snd_cwnd),
+            segment: field(at.tcp_sock_mss_cache),
         };
     });
 }

@@ -26,7 +26,7 @@ pub enum EventKind {
     QdiscDequeue = 10,
     /// A watched packet was handed to a driver: [`XmitBody`](crate::XmitBody).
     Xmit = 11,
-    /// A matching packet was dropped: [`DropBody`](crate::DropBody).
+    /// A matching packet, or one of a watched port, was dropped: [`DropBody`](crate::DropBody).
     Drop = 12,
     /// A softirq ran for longer than the set minimum, or on top of a watched thread of which nothing
     /// was heard for a while: [`SoftirqBody`](crate::SoftirqBody).
@@ -46,6 +46,12 @@ pub enum EventKind {
     /// A connection request came whose listener has a full accept queue:
     /// [`AcceptFullBody`](crate::AcceptFullBody).
     AcceptFull = 26,
+    /// Whom a socket of a watched process that carries no checks is connected to:
+    /// [`OtherPeerBody`](crate::OtherPeerBody).
+    OtherPeer = 27,
+    /// A send call on a watched TCP socket left data that had not been sent:
+    /// [`SendHeldBody`](crate::SendHeldBody).
+    SendHeld = 28,
     /// A watched thread went to sleep while it used a file: [`FileWaitBody`](crate::FileWaitBody).
     FileWait = 31,
     /// A sample of the pages of files that got dirty: [`DirtiedBody`](crate::DirtiedBody).
@@ -56,7 +62,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// Every kind, in the order of its number.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::PacketIngress,
         Self::PacketEgress,
         Self::SockEnqueue,
@@ -76,6 +82,8 @@ impl EventKind {
         Self::OtherSend,
         Self::BackendRx,
         Self::AcceptFull,
+        Self::OtherPeer,
+        Self::SendHeld,
         Self::FileWait,
         Self::Dirtied,
         Self::Reclaim,
@@ -118,6 +126,8 @@ impl EventKind {
             Self::OtherSend => "other_send",
             Self::BackendRx => "backend_rx",
             Self::AcceptFull => "accept_full",
+            Self::OtherPeer => "other_peer",
+            Self::SendHeld => "send_held",
             Self::FileWait => "file_wait",
             Self::Dirtied => "dirtied",
             Self::Reclaim => "reclaim",

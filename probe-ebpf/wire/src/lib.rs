@@ -25,14 +25,14 @@ pub use irq::{Interrupt, SoftirqBody};
 pub use kind::{EventKind, UnknownKind};
 pub use loss::LossRow;
 pub use net::{
-    BackendRxBody, DROP_UNPARSED, DropBody, FLAG_FRAGMENT, FLAG_TUNNEL, FLAG_VLAN, PacketBody, QdiscBody, ROLE_EITHER,
-    ROLE_REPLY, ROLE_REQUEST, Sighting, XmitBody,
+    BackendRxBody, DROP_OF_PORT, DROP_UNPARSED, DropBody, FLAG_FRAGMENT, FLAG_TUNNEL, FLAG_VLAN, PacketBody, QdiscBody,
+    ROLE_EITHER, ROLE_REPLY, ROLE_REQUEST, Sighting, XmitBody,
 };
 pub use sched::{CpuAccount, STACK_DEPTH, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody};
 pub use self_test::SelfTest;
 pub use settings::{MAX_CPUS, Offsets, Settings, UNKNOWN_OFFSET};
 pub use signature::{FIELDS_PER_RULE, FieldMatch, MAX_RULES, Pattern, RULE_BYTES, Rule};
-pub use sock::{AcceptFullBody, OtherCallBody, SockCallBody, SockEnqueueBody};
+pub use sock::{AcceptFullBody, OtherCallBody, OtherPeerBody, SendHeldBody, SockCallBody, SockEnqueueBody};
 pub use storage::{CALL_FAULT, DIRTIED_EVERY_NS, DIRTIED_FOLIOS, DirtiedBody, FileWaitBody, ReclaimBody};
 
 /// Raised when a layout or a meaning changes; a recording carries it.

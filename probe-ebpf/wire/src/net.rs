@@ -20,6 +20,10 @@ pub const FLAG_FRAGMENT: u16 = 1 << 2;
 /// was being watched.
 pub const DROP_UNPARSED: u8 = 0;
 
+/// [`DropBody::signature_known`] of a drop whose packet matches no signature, but has a port that
+/// is watched. Its sighting tells addresses, ports, protocol and what TCP says of the segment.
+pub const DROP_OF_PORT: u8 = 2;
+
 /// What the parser found in a packet that matches a signature. Addresses and ports are those of
 /// the innermost header, numbers are in host order.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -135,7 +139,7 @@ pub struct BackendRxBody {
     pub reserved: u32,
 }
 
-/// A matching packet that the kernel dropped.
+/// A matching packet, or one of a watched port, that the kernel dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct DropBody {
@@ -149,9 +153,9 @@ pub struct DropBody {
     pub ifindex: u32,
     /// `enum skb_drop_reason` of the running kernel.
     pub reason: u32,
-    /// What was recognised; zeros with [`DROP_UNPARSED`].
+    /// What was recognised; zeros with [`DROP_UNPARSED`], no rule with [`DROP_OF_PORT`].
     pub sighting: Sighting,
-    /// 1 when `sighting` is filled, else [`DROP_UNPARSED`].
+    /// 1 when the packet matches a signature, else [`DROP_UNPARSED`] or [`DROP_OF_PORT`].
     pub signature_known: u8,
     /// Always 0.
     pub reserved: [u8; 7],

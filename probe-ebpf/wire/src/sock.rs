@@ -85,3 +85,39 @@ pub struct AcceptFullBody {
     /// Port of the listener, host order.
     pub local_port: u32,
 }
+
+/// The peer of an internet socket on which a watched process sends, and which carries no checks.
+/// Told once for each socket, before the first call on it that is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct OtherPeerBody {
+    /// Socket cookie.
+    pub socket: u64,
+    /// Address of the peer; IPv4 as `::ffff:a.b.c.d`, zeros if it is not connected.
+    pub peer: [u8; 16],
+    /// Port of the peer, host order; 0 if it is not connected.
+    pub remote_port: u32,
+    /// Local port, host order.
+    pub local_port: u32,
+}
+
+/// A send call on a watched TCP socket returned, and the kernel holds data that it has not sent;
+/// the header's thread made the call. Stands right behind its record of [`SockCallBody`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SendHeldBody {
+    /// Socket cookie.
+    pub socket: u64,
+    /// Bytes that have not been sent.
+    pub unsent: u32,
+    /// Bytes that have been sent and not acknowledged.
+    pub in_flight: u32,
+    /// Bytes that the peer has room for, from the first not acknowledged on (`snd_wnd`).
+    pub window: u32,
+    /// Packets that have been sent and not acknowledged.
+    pub packets_out: u32,
+    /// Most packets that the congestion control allows to be so.
+    pub congestion_window: u32,
+    /// Bytes of a full segment.
+    pub segment: u32,
+}

@@ -1,8 +1,8 @@
 //! One incident per leaf beside the one that looks like it.
 
 use super::story::{
-    Actor, EPOLL, FUTEX, HOG, IDLE, KWORKER, MS, NANOSLEEP, PIPE, RECEIVE, SECOND, SERVER, Story, TAP, TCP_RECEIVE,
-    THIRD, WORKER, concluded, longest, taken,
+    Actor, EPOLL, FUTEX, HOG, IDLE, KWORKER, MS, NANOSLEEP, PIPE, POLL, RECEIVE, SECOND, SERVER, Story, TAP,
+    TCP_RECEIVE, THIRD, WORKER, concluded, longest, taken,
 };
 use super::{Cause, Judged, Offender, Unresolved, Verdict};
 use crate::clock::DurNs;
@@ -140,6 +140,12 @@ const CASES: &[Case] = &[
     case("the server polls for another service", polls_for_service, &[Cause::DependencyRemote], "server", 95),
     case("the server waits for a name server", waits_for_dns, &[Cause::DependencyDns], "server", 95),
     case("the server polls for a name server", polls_for_dns, &[Cause::DependencyDns], "server", 95),
+    case("the name server does not answer at first", dns_asked_again, &[Cause::DependencyDns], "server", 1_090),
+    case("of two questions for a name one is answered late", dns_second_answer, &[Cause::DependencyDns], "server", 95),
+    case("the name server has not answered yet", dns_open, &[Cause::DependencyDns], "server", 900),
+    case("the name server's answer is dropped here", dns_dropped, &[Cause::HostForwarding], "eth0", 950),
+    case("a service that has answered before has not yet", service_open, &[Cause::DependencyRemote], "server", 900),
+    unresolved("the server has sent a metric, and gives no answer", sends_metric),
     unresolved("the server waits for a connection", waits_for_connection),
     unresolved("the server waits for a socket that nothing tells", waits_for_unknown),
     unresolved("the server waits for a service that has not answered yet", waits_for_open_service),
@@ -177,7 +183,15 @@ const CASES: &[Case] = &[
         "worker",
         95,
     ),
-    case("the send buffer is full", send_buffer, &[Cause::AppSocketQueue], "server", 95),
+    case("a datagram's send buffer is full", datagram_send_buffer, &[Cause::AppSocketQueue], "server", 90),
+    case("the client leaves no room, and the send buffer is full", send_buffer, &[Cause::ExternalOutsideHost], "", 90),
+    unresolved("the send buffer is full, and why is not known", send_buffer_somehow),
+    case("another service takes no more", send_buffer_of_service, &[Cause::DependencyRemote], "server", 90),
+    case("the client leaves no room for the reply", window_closed, &[Cause::ExternalOutsideHost], "", 39),
+    case("the client has left no room yet", window_closed_open, &[Cause::ExternalOutsideHost], "", 900),
+    unresolved("the congestion control holds the reply", congested),
+    unresolved("an answer was sent, and none was recognised", answered_unrecognised),
+    unresolved("a stream's server went back after it had sent", sent_and_back),
     case("Nagle holds the reply", nagle, &[Cause::AppSocketQueue], "server", 39),
     case("a shaper holds the reply", shaper, &[Cause::NicQdisc], "eth0 tbf 8001:", 99),
     case("the device refuses packets", requeues, &[Cause::NicTxQueue], "eth0", 99),
@@ -245,8 +259,22 @@ const CASES: &[Case] = &[
     case("a dropped segment is sent again", drop_and_again, &[Cause::NicDrop], "eth0", 199),
     case("a silent server goes back to waiting for work", silent, &[Cause::AppSelfWait], "server", 1_900),
     unresolved("a silent server sits in epoll", silent_in_epoll),
-    unresolved("the rest of a request comes late on its connection", in_two_parts),
-    unresolved("an event loop gets the rest of a request late", in_two_parts_by_epoll),
+    case("the rest of a request comes late on its connection", in_two_parts, &[Cause::ExternalOutsideHost], "", 99),
+    case("an event loop gets the rest late", in_two_parts_by_epoll, &[Cause::ExternalOutsideHost], "", 99),
+    case("the rest of a request is dropped and sent again", rest_dropped, &[Cause::HostForwarding], "eth0", 90),
+    case(
+        "the rest of a request is dropped, and the check is open",
+        rest_dropped_open,
+        &[Cause::HostForwarding],
+        "eth0",
+        900,
+    ),
+    unresolved("the rest of a request is dropped for a reason that proves nothing", rest_dropped_somehow),
+    unresolved("the rest of a request came through the host's own queues", in_two_parts_forwarded),
+    unresolved("the answer came some time after more data had come", in_two_parts_by_chance),
+    unresolved("the rest of a request comes late, and drops are not watched", in_two_parts_without_drops),
+    case("a request comes behind a dropped packet of its stream", behind_a_drop, &[Cause::HostForwarding], "", 90),
+    unresolved("a request comes behind a missing packet of its stream", behind_a_gap),
     unresolved("a check needs another datagram, which comes late", in_two_datagrams),
     unresolved("the rest of a request does not come before the client gives up", in_part),
     unresolved("the rest of a request has not come", in_part_open),
@@ -692,6 +720,56 @@ fn polls_for_service() -> Story {
     asks(EPOLL, 6379)
 }
 
+/// The server asks for a name, asks again after a second, and hears after 100 ms more.
+fn dns_asked_again() -> Story {
+    let mut story = Story::served(1_100 * MS);
+    story.calls_on(900, SERVER, false, (1, 50_000, 53)).sleeps(1_000, SERVER, 1, POLL);
+    story.wakes_in(SECOND, IDLE, SERVER, 0).runs(SECOND + 5, SERVER);
+    story.calls_on(SECOND + 9, SERVER, false, (2, 50_001, 53)).sleeps(SECOND + 20, SERVER, 1, POLL);
+    story.packet_wakes(1_100 * MS - 20, SERVER).runs(1_100 * MS - 15, SERVER);
+    story.calls_on(1_100 * MS - 10, SERVER, true, (2, 50_001, 53));
+    story
+}
+
+/// The server asks for two addresses, and the second answer is late.
+fn dns_second_answer() -> Story {
+    let mut story = Story::served(100 * MS);
+    story.calls(900, SERVER, false, 53).sleeps(1_000, SERVER, 1, POLL).packet_wakes(1_500, SERVER);
+    story.runs(1_505, SERVER).calls(1_510, SERVER, true, 53).sleeps(1_600, SERVER, 1, POLL);
+    story.packet_wakes(99 * MS, SERVER).runs(99 * MS + 5, SERVER).calls(99 * MS + 8, SERVER, true, 53);
+    story
+}
+
+/// The server sends to `port`, and sleeps on.
+fn has_sent(port: u32, frames: &str) -> Story {
+    let mut story = Story::served(SECOND);
+    story.calls(900, SERVER, false, port).sleeps(1_000, SERVER, 1, frames);
+    story.open_after(Stage::SockRead, SECOND);
+    story
+}
+
+fn dns_open() -> Story {
+    has_sent(53, POLL)
+}
+
+/// Twin of a name server that does not answer: its answer comes, and this host drops it.
+fn dns_dropped() -> Story {
+    let mut story = dns_asked_again();
+    story.drops_packet(20 * MS, (53, 50_000), "IP_OUTNOROUTES", "ip_forward");
+    story
+}
+
+fn service_open() -> Story {
+    let mut story = has_sent(6379, TCP_RECEIVE);
+    story.calls(10, SERVER, false, 6379).calls(20, SERVER, true, 6379);
+    story
+}
+
+/// Twin of a service that has not answered: nobody waits for an answer to a metric.
+fn sends_metric() -> Story {
+    has_sent(8125, RECEIVE)
+}
+
 fn waits_for_dns() -> Story {
     asks(RECEIVE, 53)
 }
@@ -871,11 +949,70 @@ fn kernel_lock_to_disk() -> Story {
     story
 }
 
-fn send_buffer() -> Story {
+fn datagram_send_buffer() -> Story {
+    holds_in(1, "schedule_timeout sock_alloc_send_pskb __ip_append_data udp_sendmsg", HOG, 4)
+}
+
+fn send_buffer_somehow() -> Story {
     holds_in(1, "schedule_timeout wait_woken sk_stream_wait_memory tcp_sendmsg_locked", HOG, 4)
 }
 
+/// The send call before met a closed window.
+fn send_buffer() -> Story {
+    let mut story = send_buffer_somehow();
+    story.held(500, SERVER, 4_096, (8_192, 8_192));
+    story
+}
+
+fn send_buffer_of_service() -> Story {
+    let mut story = send_buffer_somehow();
+    story.calls(10, SERVER, false, 6379).calls(99 * MS + 8, SERVER, false, 6379);
+    story
+}
+
+/// Twin of Nagle: the client does not read.
+fn window_closed() -> Story {
+    let mut story = late_reply();
+    story.held(206, SERVER, 2_048, (3_000, 3_000));
+    story
+}
+
+fn window_closed_open() -> Story {
+    let mut story = window_closed();
+    story.open_after(Stage::AppSend, SECOND);
+    story
+}
+
+/// Twin of a closed window: as much is under way as may be.
+fn congested() -> Story {
+    let mut story = late_reply();
+    story.held(206, SERVER, 2_048, (1_448, 60_000)).congestion_window(1);
+    story
+}
+
+/// Twin of a closed window: the socket held nothing back.
+fn answered_unrecognised() -> Story {
+    let mut story = late_reply();
+    story.open_after(Stage::AppSend, SECOND);
+    story
+}
+
+/// Twin of a server that leaves a check for the next one of its connection.
+fn sent_and_back() -> Story {
+    let mut story = silent_on_stream();
+    story.sends(125, SERVER);
+    story
+}
+
+/// Held by Nagle's algorithm.
 fn nagle() -> Story {
+    let mut story = late_reply();
+    story.held(206, SERVER, 32, (4, 60_000));
+    story
+}
+
+/// A reply on a stream that leaves 40 ms after it was sent.
+fn late_reply() -> Story {
     let mut story = Story::queued(200);
     story.runs(50, SERVER).sleeps(210, SERVER, 1, RECEIVE);
     story.journey.request.protocol = 6;
@@ -1225,6 +1362,63 @@ fn in_two_parts_by_epoll() -> Story {
     completed(parts(EPOLL, 6), 0)
 }
 
+/// Twin of a late rest: it came through a queue of this host, to a pod.
+fn in_two_parts_forwarded() -> Story {
+    let mut story = in_two_parts();
+    story.stamp(101, Stage::VnicTx, None).ends(100 * MS + 22, Outcome::Replied);
+    story.journey.stamps.sort_by_key(|stamp| stamp.at);
+    story
+}
+
+/// Twin of a late rest: the thread slept again before it answered.
+fn in_two_parts_by_chance() -> Story {
+    let mut story = completed(parts(TCP_RECEIVE, 6), 20 * MS);
+    story.sleeps(100 * MS + 12, SERVER, 1, NANOSLEEP).wakes_in(120 * MS, IDLE, SERVER, 0).runs(120 * MS + 5, SERVER);
+    story
+}
+
+fn in_two_parts_without_drops() -> Story {
+    let mut story = in_two_parts();
+    let active = ["sched_switch", "sk_data_ready", "softirq_entry", "softirq_exit"];
+    story.hooks(&active);
+    story
+}
+
+fn rest_dropped() -> Story {
+    let mut story = in_two_parts();
+    story.drops_packet(5 * MS, (5000, 4000), "IP_OUTNOROUTES", "ip_forward");
+    story
+}
+
+fn rest_dropped_open() -> Story {
+    let mut story = in_part_open();
+    story.drops_packet(5 * MS, (5000, 4000), "IP_OUTNOROUTES", "ip_forward");
+    story
+}
+
+fn rest_dropped_somehow() -> Story {
+    let mut story = in_two_parts();
+    story.drops_packet(5 * MS, (5000, 4000), "NOT_SPECIFIED", "some_module");
+    story
+}
+
+/// The server sleeps on, and 100 ms later has all at once.
+fn behind_a_gap() -> Story {
+    let mut story = Story::new();
+    story.journey.request.protocol = 6;
+    story.sleeps(0, SERVER, 1, TCP_RECEIVE).data_wakes(100 * MS, SERVER, false).runs(100 * MS + 5, SERVER);
+    story.reads(100 * MS + 9, SERVER);
+    story.stamp(100, Stage::PnicRx, None).stamp(100 * MS + 20, Stage::AppSend, Some(SERVER));
+    story.stamp(100 * MS + 22, Stage::PnicQueue, None);
+    story
+}
+
+fn behind_a_drop() -> Story {
+    let mut story = behind_a_gap();
+    story.drops_packet(50, (5000, 4000), "IP_OUTNOROUTES", "ip_forward");
+    story
+}
+
 fn in_two_datagrams() -> Story {
     completed(parts(RECEIVE, 17), 0)
 }
@@ -1348,12 +1542,27 @@ fn reasons(judged: &Judged) -> String {
 
 #[test]
 fn a_late_rest_of_a_request_is_said_to_be_late() {
-    for story in [in_two_parts(), in_two_parts_by_epoll()] {
+    for story in [in_two_parts_forwarded(), in_two_parts_by_chance()] {
         let judged = { story }.judge();
         assert!(reasons(&judged).contains("99.9 ms: it had read a part"), "{judged:#?}");
     }
+    let told = longest(&rest_dropped().judge(), Cause::HostForwarding).evidence.join("\n");
+    assert!(told.contains("a packet of the check's connection in ip_forward: IP_OUTNOROUTES"), "{told}");
     assert!(reasons(&in_part_open().judge()).contains("not come whole"));
     assert!(reasons(&in_part().judge()).contains("not come whole"));
+}
+
+#[test]
+fn the_steps_of_a_question_for_a_name_are_told() {
+    let told = longest(&dns_asked_again().judge(), Cause::DependencyDns).evidence.join("\n");
+    assert!(told.contains("no answer from port 53 in 999 ms; it asked again"), "{told}");
+    let judged = dns_asked_again().judge();
+    let all: Vec<&str> = judged.ledger.entries.iter().flat_map(|entry| &entry.evidence).map(String::as_str).collect();
+    assert!(all.iter().any(|fact| fact.contains("had asked port 53, and read the answer there")), "{all:?}");
+    let dropped = longest(&dns_dropped().judge(), Cause::HostForwarding).evidence.join("\n");
+    assert!(dropped.contains("dropped the answer of port 53"), "{dropped}");
+    let why = reasons(&sends_metric().judge());
+    assert!(why.contains("has sent to port 8125, from where nothing has come yet"), "{why}");
 }
 
 #[test]

@@ -4,7 +4,9 @@
 //! thread did over a stretch of time. Memory is bounded: by age ([`Evidence::trim`]) and by
 //! count. In steady state a push allocates nothing.
 
+use super::flow::{Flow, FlowDrop, FlowDrops};
 use super::frame::{self, Frame, Wait};
+use super::held::{HeldSend, HeldSends};
 use super::ledger::{Hop, Offender};
 use super::storage::{FileWait, Storage};
 use super::symbol::{Fast, StackRef, Stacks, Symbols};
@@ -15,8 +17,8 @@ use super::traffic::Traffic;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Body, Event, Fact, InterfaceFact, InterfaceId, TaskFact, TaskId};
 use probe_wire::{
-    BackendRxBody, MAX_CPUS, OtherCallBody, STACK_DEPTH, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody,
-    SwitchOutBody, TaskForkBody, WakingBody,
+    BackendRxBody, MAX_CPUS, OtherCallBody, OtherPeerBody, STACK_DEPTH, SockCallBody, SockEnqueueBody, SoftirqBody,
+    SwitchInBody, SwitchOutBody, TaskForkBody, WakingBody,
 };
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -38,6 +40,10 @@ const START_TOLERANCE_NS: u64 = 20_000_000;
 /// Longest time from data entering a socket to the wake-up of who waits for it: the kernel does
 /// both in one function.
 const DATA_TO_WAKE_UP: DurNs = DurNs(50_000);
+
+/// Drops of a flow are kept for this long before the oldest check: what a check waits for may have
+/// been dropped just before.
+const DROPS_KEPT: DurNs = DurNs::from_secs(1);
 
 /// What is known of a watched socket.
 #[derive(Debug, Clone, Copy)]
@@ -75,6 +81,10 @@ pub(super) struct OtherSocket {
     pub(super) local_port: u32,
     /// 0 if it is not connected.
     pub(super) remote_port: u32,
+    /// Address of whom it is connected to; zeros if that is not known.
+    pub(super) peer: [u8; 16],
+    /// An answer has come there.
+    pub(super) answered: bool,
     used: MonoNs,
 }
 
@@ -103,6 +113,10 @@ pub struct Evidence {
     /// What last entered a socket, by CPU.
     arrived: HashMap<u32, (MonoNs, Data), Fast>,
     others: HashMap<u64, OtherSocket, Fast>,
+    /// Peers of sockets, told before the first call on them.
+    peers: HashMap<u64, [u8; 16], Fast>,
+    flow_drops: FlowDrops,
+    held: HeldSends,
     interfaces: HashMap<InterfaceId, InterfaceFact>,
     drop_reasons: HashMap<u32, String>,
     taps: HashMap<InterfaceId, Tap>,
@@ -182,7 +196,6 @@ impl Evidence {
             Body::TaskFork(body) => self.fork(event.at, body),
             Body::SockRead(body) => self.read(event, body),
             Body::SockEnqueue(body) => self.enqueue(event, body),
-            Body::SockSend(body) => self.sent(event, body.result),
             Body::OtherRead(body) => self.other(event, body, true),
             Body::OtherSend(body) => self.other(event, body, false),
             Body::Softirq(body) => self.softirqs.add(event.cpu, event.at, body),
@@ -190,13 +203,16 @@ impl Evidence {
             Body::FileWait(body) => self.storage.waits(event, body),
             Body::Dirtied(body) => self.storage.dirtied(event, body),
             Body::Reclaim(body) => self.storage.reclaimed(event, body),
+            Body::Drop(body) => self.flow_drops.add(event, body),
+            Body::OtherPeer(body) => self.peer(body),
+            Body::SockSend(body) => self.answered(event, body),
+            Body::SendHeld(body) => self.held.add(event, body),
             Body::Fact(fact) => self.fact(event.at, fact),
             Body::PacketIngress(_)
             | Body::PacketEgress(_)
             | Body::QdiscEnqueue(_)
             | Body::QdiscDequeue(_)
             | Body::Xmit(_)
-            | Body::Drop(_)
             | Body::AcceptFull(_)
             | Body::Tick => {}
         }
@@ -218,6 +234,8 @@ impl Evidence {
         let slices = self.lives.values().flatten().map(|life| life.on_cpu_since(before));
         let oldest = slices.min().unwrap_or(before);
         self.softirqs.trim(oldest);
+        self.flow_drops.trim(before.before(DROPS_KEPT));
+        self.held.trim(before.before(DROPS_KEPT));
         self.trim_sockets();
         self.traffic.trim(before);
         self.storage.trim(before);
@@ -279,6 +297,8 @@ impl Evidence {
         if self.others.len() > MAX_SOCKETS / 2 {
             let cut = median(self.others.values().map(|socket| socket.used));
             self.others.retain(|_, socket| socket.used > cut);
+            let others = &self.others;
+            self.peers.retain(|cookie, _| others.contains_key(cookie));
         }
         if self.sockets.len() <= MAX_SOCKETS / 2 {
             return;
@@ -370,9 +390,12 @@ impl Evidence {
             return;
         }
         let OtherCallBody { protocol, local_port, remote_port, .. } = *body;
-        let fresh = OtherSocket { serves: received, protocol, local_port, remote_port, used: event.at };
+        let peer = self.peers.get(&body.socket).copied().unwrap_or_default();
+        let fresh =
+            OtherSocket { serves: received, protocol, local_port, remote_port, peer, answered: false, used: event.at };
         let socket = self.others.entry(body.socket).or_insert(fresh);
         socket.used = event.at;
+        socket.answered |= received;
         let call = Call { first: event.at, last: event.at, socket: body.socket, received };
         self.mark(event.task, 0, None, Mark::Call(call));
     }
@@ -380,6 +403,24 @@ impl Evidence {
     fn sent(&mut self, event: &Event, result: i32) {
         if result >= 0 {
             self.traffic.sent(event.task, event.at);
+        }
+    }
+
+    /// A call that sent an answer, or a part of one.
+    fn answered(&mut self, event: &Event, body: &SockCallBody) {
+        self.sent(event, body.result);
+        if body.result > 0 && body.protocol == TCP {
+            let call = Call { first: event.at, last: event.at, socket: body.socket, received: false };
+            self.mark(event.task, 0, Some(&body.comm), Mark::Call(call));
+        }
+    }
+
+    fn peer(&mut self, body: &OtherPeerBody) {
+        if self.peers.len() < MAX_SOCKETS {
+            self.peers.insert(body.socket, body.peer);
+        }
+        if let Some(socket) = self.others.get_mut(&body.socket) {
+            socket.peer = body.peer;
         }
     }
 
@@ -620,6 +661,16 @@ impl Evidence {
         let socket = self.others.get(&cookie)?;
         let at_check_port = self.ports.contains_key(&(socket.protocol, socket.local_port));
         (!socket.serves && !at_check_port && !self.sockets.contains_key(&cookie)).then_some(socket)
+    }
+
+    /// The first drop of a flow's data between `from` and `to`, in either direction.
+    pub(super) fn flow_drop(&self, flow: &Flow, from: MonoNs, to: MonoNs) -> Option<&FlowDrop> {
+        self.flow_drops.first(flow, from, to)
+    }
+
+    /// What was held back after a thread's last send call up to `to`, if that left something.
+    pub(super) fn held_send(&self, task: TaskId, from: MonoNs, to: MonoNs) -> Option<&HeldSend> {
+        self.held.last(task, from, to)
     }
 
     /// Long softirqs of a CPU that overlap a stretch of time.

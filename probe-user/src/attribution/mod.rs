@@ -9,7 +9,9 @@ pub(crate) mod baseline;
 mod cases;
 mod cause;
 mod evidence;
+mod flow;
 mod frame;
+mod held;
 mod ledger;
 mod piece;
 #[cfg(test)]

@@ -10,9 +10,9 @@ use crate::event::{
 };
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, QdiscStay, Refusal, Stage, Stamp};
 use probe_wire::{
-    BackendRxBody, CpuAccount, DirtiedBody, FileWaitBody, Interrupt, OtherCallBody, QdiscBody, ReclaimBody,
-    STACK_DEPTH, Sighting, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody,
-    TaskForkBody, WakingBody,
+    BackendRxBody, CpuAccount, DROP_OF_PORT, DirtiedBody, DropBody, FileWaitBody, Interrupt, OtherCallBody, QdiscBody,
+    ReclaimBody, STACK_DEPTH, SendHeldBody, Sighting, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody,
+    SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
 };
 
 pub(crate) const MS: u64 = 1_000;
@@ -544,6 +544,62 @@ impl Story {
         self
     }
 
+    /// A send call leaves so many bytes, with so many in flight of a window.
+    pub(crate) fn held(&mut self, us: u64, who: Actor, unsent: u32, (in_flight, window): (u32, u32)) -> &mut Self {
+        let body = SendHeldBody {
+            socket: SOCKET,
+            unsent,
+            in_flight,
+            window,
+            packets_out: 1,
+            congestion_window: 10,
+            segment: 1_448,
+        };
+        self.push(us, who, 0, Body::SendHeld(body))
+    }
+
+    /// The congestion control allows so many packets in what was told last.
+    pub(crate) fn congestion_window(&mut self, packets: u32) -> &mut Self {
+        let Some(Event { body: Body::SendHeld(body), .. }) = self.events.last_mut() else { panic!("a send call") };
+        body.congestion_window = packets;
+        self
+    }
+
+    /// Sends on the check's socket.
+    pub(crate) fn sends(&mut self, us: u64, who: Actor) -> &mut Self {
+        let body = SockCallBody {
+            socket: SOCKET,
+            cgroup: 0,
+            result: 64,
+            flags: 0,
+            local_port: 4000,
+            protocol: u32::from(self.journey.request.protocol),
+            comm: comm(who.2),
+        };
+        self.push(us, who, 0, Body::SockSend(body))
+    }
+
+    /// A packet with data that fits no signature, from one port to another, is dropped.
+    pub(crate) fn drops_packet(&mut self, us: u64, (from, to): (u16, u16), reason: &str, place: &str) -> &mut Self {
+        let number = 41;
+        self.fact(0, Fact::DropReason { number, name: reason.to_owned() });
+        let location = self.address(place);
+        let protocol = if from == 53 { 17 } else { self.journey.request.protocol };
+        let sighting =
+            Sighting { source_port: from, destination_port: to, payload_len: 16, protocol, ..Sighting::default() };
+        let body = DropBody {
+            skb: 3,
+            netns: ETH.netns,
+            location,
+            ifindex: ETH.ifindex,
+            reason: number,
+            sighting,
+            signature_known: DROP_OF_PORT,
+            reserved: [0; 7],
+        };
+        self.push(us, HOG, 4, Body::Drop(body))
+    }
+
     pub(crate) fn qdisc(&mut self, from: u64, to: u64, kind: &str, change: impl FnOnce(&mut QdiscBody)) -> &mut Self {
         self.qdisc_at(ETH, from, to, kind, change)
     }
@@ -609,6 +665,7 @@ pub(crate) const RECEIVE: &str = "__schedule schedule_timeout __skb_wait_for_mor
 pub(crate) const TCP_RECEIVE: &str = "__schedule schedule_timeout wait_woken sk_wait_data tcp_recvmsg";
 pub(crate) const FUTEX: &str = "__schedule schedule futex_do_wait __futex_wait futex_wait do_futex";
 pub(crate) const EPOLL: &str = "__schedule schedule schedule_hrtimeout_range_clock ep_poll do_epoll_wait";
+pub(crate) const POLL: &str = "__schedule schedule_hrtimeout_range poll_schedule_timeout do_poll do_sys_poll";
 pub(crate) const NANOSLEEP: &str = "__schedule schedule do_nanosleep hrtimer_nanosleep";
 pub(crate) const PIPE: &str = "__schedule schedule anon_pipe_write vfs_write ksys_write";
 

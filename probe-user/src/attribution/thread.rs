@@ -520,6 +520,24 @@ impl Life {
         last.is_some_and(|call| !call.received)
     }
 
+    /// Its last call before `at` on a socket that carries no checks.
+    pub(super) fn last_call_before(&self, at: MonoNs) -> Option<&Call> {
+        let end = self.marks.partition_point(|mark| mark.at() <= at);
+        self.marks.range(..end).rev().find_map(|mark| match mark {
+            Mark::Call(call) => Some(call),
+            _ => None,
+        })
+    }
+
+    /// When it first read from a watched socket from `from` on, and from which.
+    pub(super) fn read_after(&self, from: MonoNs) -> Option<(MonoNs, u64)> {
+        let begin = self.marks.partition_point(|mark| mark.at() < from).saturating_sub(1);
+        self.marks.range(begin..).find_map(|mark| match mark {
+            Mark::Read { first, last, socket, .. } if *last >= from => Some(((*first).max(from), *socket)),
+            _ => None,
+        })
+    }
+
     /// Its wake-ups up to `to`, the latest first.
     pub(super) fn wakes_before(&self, to: MonoNs) -> impl Iterator<Item = &Wake> {
         let end = self.marks.partition_point(|mark| mark.at() <= to);

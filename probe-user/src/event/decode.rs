@@ -7,8 +7,8 @@ use super::{Body, Event, FACT_KIND, Fact, TICK_KIND, TaskId};
 use crate::clock::MonoNs;
 use probe_wire::{
     AcceptFullBody, BackendRxBody, CpuAccount, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody, Interrupt,
-    OtherCallBody, PacketBody, QdiscBody, ReclaimBody, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody,
-    SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
+    OtherCallBody, OtherPeerBody, PacketBody, QdiscBody, ReclaimBody, SendHeldBody, SockCallBody, SockEnqueueBody,
+    SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -120,6 +120,8 @@ fn decode_wire(kind: EventKind, bytes: &[u8]) -> Option<Body> {
         EventKind::OtherSend => Body::OtherSend(read::<OtherCallBody>(bytes)?),
         EventKind::BackendRx => Body::BackendRx(read::<BackendRxBody>(bytes)?),
         EventKind::AcceptFull => Body::AcceptFull(read::<AcceptFullBody>(bytes)?),
+        EventKind::OtherPeer => Body::OtherPeer(read::<OtherPeerBody>(bytes)?),
+        EventKind::SendHeld => Body::SendHeld(read::<SendHeldBody>(bytes)?),
         EventKind::FileWait => Body::FileWait(read::<FileWaitBody>(bytes)?),
         EventKind::Dirtied => Body::Dirtied(read::<DirtiedBody>(bytes)?),
         EventKind::Reclaim => Body::Reclaim(read::<ReclaimBody>(bytes)?),

@@ -114,6 +114,8 @@ fn wire_bytes(body: &Body) -> Option<&[u8]> {
         Body::OtherRead(body) | Body::OtherSend(body) => body.as_bytes(),
         Body::BackendRx(body) => body.as_bytes(),
         Body::AcceptFull(body) => body.as_bytes(),
+        Body::OtherPeer(body) => body.as_bytes(),
+        Body::SendHeld(body) => body.as_bytes(),
         Body::FileWait(body) => body.as_bytes(),
         Body::Dirtied(body) => body.as_bytes(),
         Body::Reclaim(body) => body.as_bytes(),

@@ -10,8 +10,8 @@ mod order;
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use probe_wire::{
     AcceptFullBody, BackendRxBody, DirtiedBody, DropBody, EventKind, FileWaitBody, Interrupt, OtherCallBody,
-    PacketBody, QdiscBody, ReclaimBody, Rule, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody,
-    TaskExitBody, TaskForkBody, WakingBody, XmitBody,
+    OtherPeerBody, PacketBody, QdiscBody, ReclaimBody, Rule, SendHeldBody, SockCallBody, SockEnqueueBody, SoftirqBody,
+    SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
 };
 use serde::{Deserialize, Serialize};
 
@@ -87,7 +87,7 @@ pub enum Body {
     QdiscDequeue(QdiscBody),
     /// A watched packet was handed to a driver.
     Xmit(XmitBody),
-    /// A matching packet was dropped.
+    /// A matching packet, or one of a watched port, was dropped.
     Drop(DropBody),
     /// A long softirq ended, or one on top of a watched thread.
     Softirq(SoftirqBody),
@@ -103,6 +103,10 @@ pub enum Body {
     BackendRx(BackendRxBody),
     /// A connection request found its listener's accept queue full.
     AcceptFull(AcceptFullBody),
+    /// Whom a socket of a watched process without checks is connected to.
+    OtherPeer(OtherPeerBody),
+    /// A send call on a watched TCP socket left unsent data.
+    SendHeld(SendHeldBody),
     /// A watched thread went to sleep while it used a file.
     FileWait(FileWaitBody),
     /// A sample of the pages that got dirty.
@@ -329,6 +333,8 @@ impl Body {
             Self::OtherSend(_) => EventKind::OtherSend,
             Self::BackendRx(_) => EventKind::BackendRx,
             Self::AcceptFull(_) => EventKind::AcceptFull,
+            Self::OtherPeer(_) => EventKind::OtherPeer,
+            Self::SendHeld(_) => EventKind::SendHeld,
             Self::FileWait(_) => EventKind::FileWait,
             Self::Dirtied(_) => EventKind::Dirtied,
             Self::Reclaim(_) => EventKind::Reclaim,

@@ -44,6 +44,8 @@ fields! {
     net_net_cookie: ("net", "net_cookie");
     sock_skc_num: ("sock", "__sk_common.skc_num");
     sock_skc_dport: ("sock", "__sk_common.skc_dport");
+    sock_skc_daddr: ("sock", "__sk_common.skc_daddr");
+    sock_skc_v6_daddr: ("sock", "__sk_common.skc_v6_daddr");
     sock_skc_family: ("sock", "__sk_common.skc_family");
     sock_skc_cookie: ("sock", "__sk_common.skc_cookie");
     sock_sk_protocol: ("sock", "sk_protocol");
@@ -53,6 +55,12 @@ fields! {
     sock_sk_max_ack_backlog: ("sock", "sk_max_ack_backlog");
     icsk_accept_queue_qlen: ("inet_connection_sock", "icsk_accept_queue.qlen");
     tcp_sock_snd_wnd: ("tcp_sock", "snd_wnd");
+    tcp_sock_snd_una: ("tcp_sock", "snd_una");
+    tcp_sock_snd_nxt: ("tcp_sock", "snd_nxt");
+    tcp_sock_write_seq: ("tcp_sock", "write_seq");
+    tcp_sock_packets_out: ("tcp_sock", "packets_out");
+    tcp_sock_snd_cwnd: ("tcp_sock", "snd_cwnd");
+    tcp_sock_mss_cache: ("tcp_sock", "mss_cache");
     task_pid: ("task_struct", "pid");
     task_tgid: ("task_struct", "tgid");
     task_comm: ("task_struct", "comm");

@@ -179,6 +179,8 @@ fn names_something(record: &[u8]) -> bool {
         | EventKind::OtherRead
         | EventKind::OtherSend
         | EventKind::AcceptFull
+        | EventKind::OtherPeer
+        | EventKind::SendHeld
         | EventKind::QdiscEnqueue
         | EventKind::QdiscDequeue
         | EventKind::Xmit

@@ -89,6 +89,12 @@ pub struct Process {
     pub connections: Connections,
     /// Connections that may wait to be accepted.
     pub backlog: Option<u32>,
+    /// Checks are HTTP requests, two at a time on one connection (TCP).
+    pub http: bool,
+    /// Bytes of every answer, for a client whose receive buffer holds two of them (TCP).
+    pub answer_bytes: Option<usize>,
+    /// What the name server does with its questions; it then asks one of the lab's own.
+    pub resolve: Option<&'static str>,
     /// The fault inside it, if the case asks for one.
     pub fault: ServeFault,
     /// Threads that answer.
@@ -183,6 +189,20 @@ pub enum Fault {
     Blackhole,
     /// What the client sends is dropped before it leaves the client.
     ClientLink,
+    /// The server's own fault, and meanwhile the route to it becomes a black hole.
+    ServerAndBlackhole {
+        /// From so long after its beginning, ms.
+        after_ms: u64,
+        /// For so long, ms.
+        for_ms: u64,
+    },
+    /// The client sends checks in two parts.
+    ClientSplits {
+        /// Time between the two, ms.
+        pause_ms: u64,
+        /// The route to the server becomes a black hole then, for so long, ms.
+        blackhole_ms: u64,
+    },
     /// The client does not read answers.
     ClientReadsLate,
     /// The client does not send, then sends all that is overdue.
@@ -228,6 +248,9 @@ const ECHO: Process = Process {
     tcp: false,
     connections: Connections::One,
     backlog: None,
+    http: false,
+    answer_bytes: None,
+    resolve: None,
     fault: ServeFault::Sleep,
     workers: 1,
     work_us: 0,
@@ -258,6 +281,11 @@ const fn web(software: Software, check: &'static [&'static str]) -> Server {
 
 /// A server of connections that carry one check each.
 const EACH_HANDSHAKE: Process = Process { tcp: true, connections: Connections::EachHandshake, ..ECHO };
+
+/// An echo server that asks the lab's name server.
+const fn resolves(habit: &'static str) -> Server {
+    Server::Process(Process { fault: ServeFault::Resolve, resolve: Some(habit), ..ECHO })
+}
 
 /// An echo server whose own fault is the case.
 const fn in_server(fault: ServeFault) -> Server {
@@ -875,6 +903,110 @@ pub const CASES: &[Case] = &[
         proof: Counter::FaultLog,
         ..QUIET
     },
+    Case {
+        name: "dns-late",
+        claim: "the serving thread waits for a name server that answers late",
+        server: resolves("late"),
+        fault: Fault::Server,
+        expect: slow(&["dependency.dns"], "10.77.0.1:53"),
+        twin_of: Some("handler-sleeps"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "dns-deaf",
+        claim: "the name server ignores the first questions, and the resolver asks again after a second",
+        server: resolves("deaf"),
+        fault: Fault::Server,
+        expect: slow(&["dependency.dns"], "10.77.0.1:53"),
+        twin_of: Some("handler-sleeps"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "dns-half-deaf",
+        claim: "the name server ignores the first question for an IPv6 address, and answers that for IPv4",
+        server: resolves("half"),
+        fault: Fault::Server,
+        expect: slow(&["dependency.dns"], "10.77.0.1:53"),
+        twin_of: Some("dns-deaf"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "dns-answer-dropped",
+        claim: "the host drops the name server's answer on its way to the pod",
+        shape: Shape::Pod,
+        server: resolves("first"),
+        interval_ms: 50,
+        fault: Fault::ServerAndBlackhole { after_ms: 20, for_ms: 250 },
+        fault_ms: 100,
+        expect: Expect { slow: &["host.forwarding"], lost: &["host.forwarding"], offender: None, beside: &[], at_least: 1 },
+        twin_of: Some("dns-deaf"),
+        proof: Counter::NotForwarded,
+        ..QUIET
+    },
+    Case {
+        name: "request-rest-late",
+        claim: "the client sends the second part of each request late",
+        server: Server::Process(Process { tcp: true, ..ECHO }),
+        interval_ms: 20,
+        fault: Fault::ClientSplits { pause_ms: 80, blackhole_ms: 0 },
+        fault_ms: 600,
+        expect: Expect { slow: &["external.outside_host"], lost: &[], offender: None, beside: &[], at_least: 5 },
+        twin_of: Some("tcp-handler-computes"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "request-rest-dropped",
+        claim: "the host drops the second part of a request on its way to the pod",
+        shape: Shape::Pod,
+        server: Server::Process(Process { tcp: true, ..ECHO }),
+        interval_ms: 20,
+        fault: Fault::ClientSplits { pause_ms: 30, blackhole_ms: 100 },
+        expect: Expect { slow: &["host.forwarding"], lost: &[], offender: None, beside: &[], at_least: 1 },
+        twin_of: Some("request-rest-late"),
+        proof: Counter::NotForwarded,
+        ..QUIET
+    },
+    Case {
+        name: "client-window-closed",
+        claim: "the client does not read, and an answer waits for room in its receive window",
+        server: Server::Process(Process { tcp: true, answer_bytes: Some(1_024), ..ECHO }),
+        interval_ms: 20,
+        fault: Fault::ClientReadsLate,
+        fault_ms: 600,
+        expect: Expect { slow: &["external.outside_host"], lost: &[], offender: None, beside: &[], at_least: 1 },
+        twin_of: Some("tcp-delayed-ack"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "http-healthy",
+        claim: "HTTP requests are pipelined on one connection, and nothing is blamed",
+        server: Server::Process(Process { tcp: true, http: true, ..ECHO }),
+        ..QUIET
+    },
+    Case {
+        name: "http-handler-computes",
+        claim: "the handler computes, and the HTTP requests pipelined behind wait",
+        server: Server::Process(Process { tcp: true, http: true, fault: ServeFault::Compute, ..ECHO }),
+        fault: Fault::Server,
+        expect: slow(&["app.on_cpu"], "echo-worker-0"),
+        proof: Counter::CpuTime,
+        ..QUIET
+    },
+    Case {
+        name: "http-handler-sleeps",
+        claim: "the handler sleeps by choice, and the HTTP requests pipelined behind wait",
+        server: Server::Process(Process { tcp: true, http: true, ..ECHO }),
+        fault: Fault::Server,
+        expect: slow(&["app.self_wait"], "echo-worker-0"),
+        twin_of: Some("http-handler-computes"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
 ];
 
 /// The case with this name.
@@ -943,6 +1075,25 @@ impl Case {
         }
     }
 
+    /// Whether its checks are HTTP requests.
+    #[must_use]
+    pub const fn http(&self) -> bool {
+        matches!(self.server, Server::Process(Process { http: true, .. }))
+    }
+
+    /// Whether its server asks a name server of the lab's.
+    #[must_use]
+    pub const fn resolves(&self) -> bool {
+        matches!(self.server, Server::Process(Process { resolve: Some(_), .. }))
+    }
+
+    /// After so many seconds whylag gives a check up. Connection requests and questions for names
+    /// are sent again after a second.
+    #[must_use]
+    pub fn lost_after_s(&self) -> u64 {
+        if self.resolves() || self.connections() != Connections::One { 4 } else { 1 }
+    }
+
     /// Whether its checks go over TCP.
     #[must_use]
     pub fn tcp(&self) -> bool {
@@ -955,6 +1106,7 @@ impl Case {
         match self.server {
             Server::Real(real) => real.signature.to_owned(),
             Server::Process(Process { connections: Connections::EachHandshake, .. }) => "tcp-connect".to_owned(),
+            Server::Process(Process { http: true, .. }) => "http".to_owned(),
             Server::Process(_) | Server::Vm(_) => signature(self.tcp()),
         }
     }

@@ -83,7 +83,8 @@ pub(super) fn start_server(
         Server::Real(real) => return start_host(launcher, real, world, disk),
         Server::Process(options) => options,
     };
-    let leash = Leash { cpu: options.cpu, nice: Some(options.nice), ..world.server_netns().leash() };
+    let resolver = options.resolve.map(|_| world.client_address());
+    let leash = Leash { cpu: options.cpu, nice: Some(options.nice), resolver, ..world.server_netns().leash() };
     let mut command = launcher.role_command(&leash, "serve", options.args());
     command.arg(format!("--dependency={}", dependency(world)));
     command.args(disk.map(|disk| format!("--file={}", disk.dir.join("mount").join(SERVED_FILE).display())));
@@ -144,6 +145,8 @@ impl ServerOptions {
         ];
         args.extend(self.tcp.then(|| "--tcp".to_owned()));
         args.extend((self.connections != Connections::One).then(|| "--serial".to_owned()));
+        args.extend(self.answer_bytes.map(|bytes| format!("--answer-bytes={bytes}")));
+        args.extend(self.resolve.map(|habit| format!("--resolve={habit}")));
         args.extend(self.backlog.map(|connections| format!("--backlog={connections}")));
         args.extend(self.hand_over.then(|| "--hand-over".to_owned()));
         args.extend(self.event_loop.map(|kind| format!("--event-loop={}", kind.name())));
@@ -169,6 +172,10 @@ pub(super) fn start_client(launcher: &Launcher, case: &Case, world: &World) -> R
         Connections::EachRequest => (Some("request"), CONNECT_TIMEOUT_MS),
     };
     args.extend(each.map(|each| format!("--each={each}")));
+    if let Server::Process(ServerOptions { answer_bytes: Some(bytes), .. }) = case.server {
+        args.push(format!("--receive-buffer={}", 4 * bytes));
+    }
+    args.extend(case.http().then(|| "--http".to_owned()));
     args.push(format!("--timeout-ms={}", timeout_ms * case.slowdown));
     launcher.role(&leash, "client", args)
 }
@@ -179,6 +186,12 @@ pub(super) fn start_troublemaker(
     world: &World,
     server: &Process,
 ) -> Result<Option<Process>> {
+    if case.resolves() {
+        let listen = SocketAddrV4::new(world.client_address(), 53);
+        // As the client: what it adds by itself is none of the case.
+        let leash = Leash { realtime: true, nice: Some(-15), ..world.client.leash() };
+        return launcher.role(&leash, "resolver", [format!("--listen={listen}")]).map(Some);
+    }
     match case.fault {
         Fault::Hogs { threads } => {
             let leash = Leash { cpu: Some(1), nice: Some(-19), ..Leash::default() };

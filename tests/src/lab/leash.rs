@@ -4,10 +4,12 @@
 //! executes the command. Namespaces have no name: they live as long as a process on a leash.
 
 use anyhow::{Context, Result, bail};
+use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal, setpriority_process, setsid};
 use rustix::thread::{CpuSet, LinkNameSpaceType, UnshareFlags, move_into_link_name_space, sched_setaffinity};
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -22,6 +24,9 @@ pub struct Leash {
     /// Make a new network namespace.
     #[arg(long)]
     pub new_netns: bool,
+    /// Name server to ask, in a mount namespace of its own.
+    #[arg(long)]
+    pub resolver: Option<Ipv4Addr>,
     /// Signal that it gets when the lab dies, instead of SIGKILL.
     #[arg(long)]
     pub end_with: Option<i32>,
@@ -61,6 +66,7 @@ impl Leash {
         if self.new_netns {
             command.arg("--new-netns");
         }
+        command.args(self.resolver.map(|address| format!("--resolver={address}")));
         command.args(self.end_with.map(|signal| format!("--end-with={signal}")));
         command.args(self.realtime.then_some("--realtime"));
         command.args(self.cpu.map(|cpu| format!("--cpu={cpu}")));
@@ -75,6 +81,9 @@ impl Leash {
         }
         if self.new_netns {
             new_netns().context("make a network namespace")?;
+        }
+        if let Some(address) = self.resolver {
+            resolve_by(address).context("set the name server")?;
         }
         if let Some(cpu) = self.cpu {
             pin(cpu)?;
@@ -142,6 +151,18 @@ fn set_nice(nice: i32) -> Result<()> {
         fs::write(autogroup, nice.to_string()).context("set the nice value of the session")?;
     }
     Ok(())
+}
+
+/// Puts another `resolv.conf` in its place, for this process and its children alone.
+fn resolve_by(address: Ipv4Addr) -> Result<()> {
+    let file = std::env::temp_dir().join(format!("whylag-lab-resolv-{}", std::process::id()));
+    fs::write(&file, format!("nameserver {address}\noptions timeout:1 attempts:3\n"))?;
+    // SAFETY: a new mount namespace affects neither memory nor file descriptors of this process.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    let mounted = mount_bind(&file, "/etc/resolv.conf");
+    fs::remove_file(&file)?;
+    Ok(mounted?)
 }
 
 fn new_netns() -> rustix::io::Result<()> {

@@ -25,6 +25,13 @@ pub enum Order {
         /// How long.
         ms: u64,
     },
+    /// Client: send each check in two parts for this long (TCP).
+    Split {
+        /// How long.
+        ms: u64,
+        /// Time between the two parts.
+        pause_ms: u64,
+    },
     /// Client: send no more, wait for the outstanding answers, say [`Announcement::Done`].
     Stop,
 }

@@ -263,6 +263,9 @@ impl Rig {
             Fault::Quota { percent } => self.bracket(|rig| rig.throttle(percent, time)),
             Fault::Blackhole => self.bracket(|rig| rig.lose_route(time)),
             Fault::ClientLink => self.bracket(|rig| rig.cut_client(time)),
+            Fault::ServerAndBlackhole { after_ms, for_ms } => self.fail_server_and_lose_route(after_ms, for_ms),
+            Fault::ClientSplits { pause_ms, blackhole_ms: 0 } => self.delay_client(Order::Split { ms, pause_ms }),
+            Fault::ClientSplits { pause_ms, blackhole_ms } => self.drop_rest(pause_ms, blackhole_ms),
             Fault::ClientReadsLate => self.delay_client(Order::ReadLate { ms }),
             Fault::ClientSendsLate => self.delay_client(Order::SendLate { ms }),
         }
@@ -291,6 +294,30 @@ impl Rig {
         self.collect_for(RECOVERY)?;
         self.overdue_ns = fault_time(&self.server.announced()?);
         Ok(())
+    }
+
+    fn fail_server_and_lose_route(&mut self, after_ms: u64, for_ms: u64) -> Result<()> {
+        self.server.order(Order::Fault { ms: self.case.fault_ms })?;
+        let began = |said| match said {
+            Announcement::FaultBegan { at_ns } => Some(at_ns),
+            _ => None,
+        };
+        let began_ns = self.server.await_announcement(PATIENCE, began)?;
+        sleep(Duration::from_millis(after_ms));
+        self.lose_route(Duration::from_millis(for_ms))?;
+        self.window = Window { began_ns, ..await_fault(&self.server)? };
+        Ok(())
+    }
+
+    /// One check in two parts, of which the second meets the black hole.
+    fn drop_rest(&mut self, pause_ms: u64, blackhole_ms: u64) -> Result<()> {
+        self.bracket(|rig| {
+            rig.client.order(Order::Split { ms: 1, pause_ms })?;
+            rig.collect(|rig| rig.window.began_ns > 0)?;
+            rig.lose_route(Duration::from_millis(blackhole_ms))?;
+            rig.collect(|rig| rig.window.ended_ns > 0)?;
+            rig.collect_for(Duration::from_millis(1))
+        })
     }
 
     fn fail_and_stop_server(&mut self, time: Duration) -> Result<()> {

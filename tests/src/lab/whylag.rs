@@ -1,6 +1,6 @@
 //! whylag itself, run as a child on the leash and spoken to as an operator would.
 
-use super::case::{Case, Connections, SLOW_MS};
+use super::case::{Case, SLOW_MS};
 use super::contract::{Episode, Journey, Line, Loss};
 use super::leash::Leash;
 use super::process::{Launcher, forward_lines};
@@ -28,11 +28,6 @@ pub struct Attach {
     pub binary: PathBuf,
     /// Where to keep the recording.
     pub record: Option<PathBuf>,
-}
-
-/// A connection request is sent again after a second.
-fn lost_after_s(case: &Case) -> u64 {
-    if case.connections() == Connections::One { 1 } else { 4 }
 }
 
 /// A whylag that is attached.
@@ -91,7 +86,7 @@ impl Attach {
         command.args(Self::arguments(world, &case.signature()));
         command.args(["--format", "json", "--duration", LONGEST_RUN]);
         command.args(["--threshold".to_owned(), format!("{}ms", SLOW_MS * case.slowdown)]);
-        command.args(["--lost-after".to_owned(), format!("{}s", lost_after_s(case) * case.slowdown)]);
+        command.args(["--lost-after".to_owned(), format!("{}s", case.lost_after_s() * case.slowdown)]);
         if let Some(file) = &self.record {
             // The latest case is kept; whylag itself writes over nothing.
             let _ = std::fs::remove_file(file);

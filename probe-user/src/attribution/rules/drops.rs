@@ -2,6 +2,7 @@
 
 use super::{Leg, counted};
 use crate::attribution::cause::Cause;
+use crate::attribution::evidence::Evidence;
 use crate::attribution::ledger::Offender;
 use crate::attribution::piece::{Charge, Piece};
 use crate::attribution::thread::State;
@@ -128,19 +129,24 @@ pub(in crate::attribution) fn unproven(leg: &Leg<'_>, drop: &PacketDrop) -> Stri
 
 /// The cause that a drop proves: by its reason, its place, else by who held the packet.
 pub(in crate::attribution) fn cause(leg: &Leg<'_>, drop: &PacketDrop) -> Option<Cause> {
-    let reason = leg.evidence.drop_reason(drop.reason);
-    let place = leg.evidence.symbol(drop.location).unwrap_or_default();
+    told(leg.evidence, drop.reason, drop.location).or(match leg.span.custody() {
+        Custody::Forwarding => Some(Cause::HostForwarding),
+        Custody::TransmitPath => Some(Cause::NicDrop),
+        Custody::Outside | Custody::ReceivePath | Custody::Vm | Custody::Socket | Custody::Thread => None,
+    })
+}
+
+/// The cause that reason and place of a drop prove by themselves.
+pub(super) fn told(evidence: &Evidence, reason: u32, location: u64) -> Option<Cause> {
+    let reason = evidence.drop_reason(reason);
+    let place = evidence.symbol(location).unwrap_or_default();
     if ACCEPT_QUEUE.contains(&place) && says_nothing(&reason) {
         return Some(Cause::AppSocketQueue);
     }
     if ROUTING.contains(&place) {
         return Some(Cause::HostForwarding);
     }
-    by_reason(&reason).or(match leg.span.custody() {
-        Custody::Forwarding => Some(Cause::HostForwarding),
-        Custody::TransmitPath => Some(Cause::NicDrop),
-        Custody::Outside | Custody::ReceivePath | Custody::Vm | Custody::Socket | Custody::Thread => None,
-    })
+    by_reason(&reason)
 }
 
 /// Kernels before 5.17 have no reasons, and their numbers no names.
@@ -171,10 +177,15 @@ fn charge(leg: &Leg<'_>, drop: &PacketDrop, cause: Cause) -> Charge {
 }
 
 fn what(leg: &Leg<'_>, drop: &PacketDrop) -> String {
-    let reason = leg.evidence.drop_reason(drop.reason);
-    let place = leg.evidence.symbol(drop.location).map_or(String::new(), |name| format!(" in {name}"));
-    let packet = if drop.reply { "reply" } else { "request" };
-    format!("the kernel dropped the {packet}{place}: {reason}")
+    let packet = if drop.reply { "the reply" } else { "the request" };
+    sentence(leg.evidence, packet, drop.reason, drop.location)
+}
+
+/// `the kernel dropped the reply in kfree_skb_list: QDISC_DROP`.
+pub(super) fn sentence(evidence: &Evidence, packet: &str, reason: u32, location: u64) -> String {
+    let reason = evidence.drop_reason(reason);
+    let place = evidence.symbol(location).map_or(String::new(), |name| format!(" in {name}"));
+    format!("the kernel dropped {packet}{place}: {reason}")
 }
 
 fn again(leg: &Leg<'_>) -> Option<String> {

@@ -1,14 +1,23 @@
 //! Who held a check between its read and its reply, when one thread read it and another sent it.
 
 use super::Leg;
+use super::drops;
 use super::thread::{MAX_HOPS, Own, Role, Seat, charge};
 use super::transmit::NOTICEABLE;
 use crate::attribution::evidence::Evidence;
-use crate::attribution::piece::Piece;
-use crate::attribution::thread::Wake;
-use crate::clock::MonoNs;
+use crate::attribution::flow::Flow;
+use crate::attribution::piece::{Charge, Piece};
+use crate::attribution::thread::{State, Wake};
+use crate::clock::{DurNs, MonoNs};
 use crate::event::TaskId;
-use crate::journey::{Perspective, Stage};
+use crate::journey::{Journey, Perspective, Stage};
+
+/// How far back a drop may lie for which a stream still waits.
+const LOOK_BACK: DurNs = DurNs::from_secs(1);
+
+/// Why a part of a stream was not read.
+const BEHIND: &str = "the thread slept on, and the way into the socket was not seen: \
+                      an earlier part of the connection may have been missing";
 
 /// Wake-ups looked through for each hop, the latest first.
 const MAX_WAKES: usize = 4_096;
@@ -50,10 +59,37 @@ fn held(leg: &Leg<'_>, holder: TaskId, from: MonoNs, to: MonoNs) -> Vec<Piece> {
     let home = life.and_then(|life| life.last_sleep_before(leg.from));
     let last = life.and_then(|life| life.wakes_before(to).next()).filter(|wake| wake.at > from);
     let answered = leg.end.is_some() && last.is_some_and(Wake::by_packet);
-    let stream = leg.journey.request.protocol == 6;
-    let own = Own { socket: leg.journey.socket, stream, usual_hold: leg.usual_hold };
+    let own = own(leg, last.map(|wake| wake.at));
     let seat = Seat::new(holder, Role::Server, leg.span).at_home(home).answered(answered).of(own);
     charge(leg.evidence, &seat, from, to)
+}
+
+/// By what socket the check came; its thread woke up last at `woken`.
+fn own(leg: &Leg<'_>, woken: Option<MonoNs>) -> Own {
+    let Journey { request, socket, stamps, .. } = leg.journey;
+    let flow = Flow {
+        peer: request.source,
+        peer_port: request.source_port,
+        local_port: request.destination_port,
+        protocol: request.protocol,
+    };
+    Own {
+        socket: if *socket == 0 { socket_read(leg) } else { *socket },
+        stream: request.protocol == 6,
+        usual_hold: leg.usual_hold,
+        flow,
+        since: leg.journey.started_at(),
+        direct: stamps.first().is_some_and(|stamp| stamp.stage == Stage::PnicRx)
+            && !stamps.iter().any(|stamp| [Stage::VnicTx, Stage::GuestRx].contains(&stamp.stage)),
+        answered_after: woken.filter(|_| leg.end.is_some()),
+    }
+}
+
+/// The socket that the thread which answered read from right after the check came; 0 if unknown.
+fn socket_read(leg: &Leg<'_>) -> u64 {
+    let holder = leg.end.map(|end| end.task).and_then(|task| leg.evidence.life_at(task, leg.to));
+    let read = holder.and_then(|life| life.read_after(leg.journey.started_at()));
+    read.filter(|(at, _)| at.since(leg.journey.started_at()) <= NOTICEABLE).map_or(0, |(_, socket)| socket)
 }
 
 /// The read was not seen, as on kernels without socket tracepoints: until the packet wakes it,
@@ -63,9 +99,42 @@ fn read_and_held(leg: &Leg<'_>, holder: TaskId) -> Vec<Piece> {
     let life = leg.evidence.life_at(holder, leg.to);
     let wakes = life.into_iter().flat_map(|life| life.wakes_before(soon)).take_while(|wake| wake.at >= leg.from);
     let woken = wakes.filter(|wake| wake.by_packet()).last().map_or(leg.from, |wake| wake.at);
+    if woken == leg.from && leg.journey.request.protocol == 6 {
+        return read_or_behind(leg, holder, soon);
+    }
     let mut pieces = charge(leg.evidence, &Seat::new(holder, Role::Reader, leg.span), leg.from, woken);
     pieces.extend(held(leg, holder, woken, leg.to));
     pieces
+}
+
+/// A part of a stream whose way into the socket was not seen. The thread held it if it read just
+/// then. If it slept on, the part may have been behind one that was missing, until that came and
+/// woke it.
+fn read_or_behind(leg: &Leg<'_>, holder: TaskId, soon: MonoNs) -> Vec<Piece> {
+    let evidence = leg.evidence;
+    let read = evidence
+        .life_at(holder, leg.to)
+        .is_some_and(|life| life.read_after(leg.from).is_some_and(|(at, _)| at <= soon));
+    let woken = match evidence.intervals(holder, soon, leg.to).first().map(|interval| interval.state) {
+        Some(State::Blocked(blocked)) if !read && !evidence.blind().sockets => {
+            blocked.wake.map_or(leg.to, |wake| wake.at.min(leg.to))
+        }
+        _ => return held(leg, holder, leg.from, leg.to),
+    };
+    let mut pieces = vec![behind(leg, woken)];
+    pieces.extend(held(leg, holder, woken, leg.to));
+    pieces
+}
+
+/// Until `to` the stream could not be read, by a drop of one of its packets where one is known.
+fn behind(leg: &Leg<'_>, to: MonoNs) -> Piece {
+    let flow = own(leg, None).flow;
+    let drop = leg.evidence.flow_drop(&flow, leg.journey.started_at().before(LOOK_BACK), to);
+    let drop = drop.filter(|drop| drop.incoming && drop.at < to);
+    let told = drop.and_then(|drop| Some((drop, drops::told(leg.evidence, drop.reason, drop.location)?)));
+    let Some((drop, cause)) = told else { return Piece::unexplained(leg.from, to, leg.span, BEHIND) };
+    let fact = drops::sentence(leg.evidence, "an earlier packet of the connection", drop.reason, drop.location);
+    Piece::charged(leg.from, to, leg.span, Charge::new(cause, None, fact))
 }
 
 /// Each thread from when it was woken by the one before it.

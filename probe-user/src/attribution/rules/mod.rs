@@ -3,6 +3,7 @@
 
 pub(super) mod accept;
 pub(super) mod drops;
+mod exchange;
 pub(super) mod handover;
 pub(super) mod outside;
 pub(super) mod receive;

@@ -8,6 +8,7 @@ use super::starvation::{self, starved};
 use super::{counted, wait};
 use crate::attribution::cause::Cause;
 use crate::attribution::evidence::{Evidence, described, text};
+use crate::attribution::flow::Flow;
 use crate::attribution::ledger::Offender;
 use crate::attribution::piece::{Charge, Found, Piece, came_by};
 use crate::attribution::storage::Reclaim;
@@ -57,7 +58,7 @@ pub(in crate::attribution) struct Seat {
 }
 
 /// The socket by which a check came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Own {
     /// 0 if unknown.
     pub(super) socket: u64,
@@ -65,6 +66,26 @@ pub(super) struct Own {
     pub(super) stream: bool,
     /// How long such a check is usually held, if known.
     pub(super) usual_hold: Option<DurNs>,
+    /// Between the check's client and this host.
+    pub(super) flow: Flow,
+    /// When the check came in.
+    pub(super) since: MonoNs,
+    /// It came to this host's NIC and from there to the socket, with nothing between that queues.
+    pub(super) direct: bool,
+    /// The last wake-up of the thread that answered it.
+    pub(super) answered_after: Option<MonoNs>,
+}
+
+impl Own {
+    const NONE: Self = Self {
+        socket: 0,
+        stream: false,
+        usual_hold: None,
+        flow: Flow { peer: [0; 16], peer_port: 0, local_port: 0, protocol: 0 },
+        since: MonoNs(0),
+        direct: false,
+        answered_after: None,
+    };
 }
 
 impl Seat {
@@ -78,7 +99,7 @@ impl Seat {
             home: None,
             shared: false,
             answered: true,
-            own: Own { socket: 0, stream: false, usual_hold: None },
+            own: Own::NONE,
         }
     }
 
@@ -114,7 +135,7 @@ impl Seat {
         waiters.push(self.task);
         let mut waits = self.waits.clone();
         waits.push(wait);
-        let own = Own::default();
+        let own = Own::NONE;
         Self { task, role: Role::Peer, span: self.span, waits, waiters, home: None, shared: false, answered: true, own }
     }
 

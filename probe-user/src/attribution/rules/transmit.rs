@@ -4,12 +4,13 @@ use super::receive::fill;
 use super::{Leg, counted, outside};
 use crate::attribution::cause::Cause;
 use crate::attribution::evidence::text;
+use crate::attribution::held::{HeldBy, HeldSend};
 use crate::attribution::ledger::Offender;
 use crate::attribution::piece::{Charge, Piece};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::InterfaceId;
 use crate::journey::{QdiscStay, Stage};
-use probe_wire::QdiscBody;
+use probe_wire::{QdiscBody, SendHeldBody};
 
 /// Disciplines that hold packets back by design while the device could take them.
 const SHAPERS: [&str; 9] = ["tbf", "htb", "hfsc", "cbq", "fq", "etf", "taprio", "cake", "netem"];
@@ -30,12 +31,62 @@ pub(in crate::attribution) fn send(leg: &Leg<'_>) -> Vec<Piece> {
         Some(end) => format!("sent to the socket {time} before it reached {}", end.stage.name()),
         None => format!("sent to the socket {time} ago, and nothing has left yet"),
     };
-    let nagle = (DELAYED_ACK.contains(&time.0))
-        .then(|| "about 40 ms: Nagle's algorithm waiting for a delayed acknowledgement (no TCP_NODELAY)".to_owned());
+    let until = leg.to.min(leg.from.after(NOTICEABLE)).max(leg.from);
+    match leg.evidence.held_send(leg.start.task, leg.from, until).or_else(|| later_part(leg)) {
+        Some(held) => vec![held_back(leg, held, fact)],
+        None => {
+            let reason = "sent to the socket, which held nothing back: an answer that does not begin a segment \
+                          is not recognised";
+            vec![Piece::unexplained(leg.from, leg.to, leg.span, reason)]
+        }
+    }
+}
+
+/// What held the last part of an answer that was sent in several.
+fn later_part<'a>(leg: &Leg<'a>) -> Option<&'a HeldSend> {
+    leg.end.and_then(|_| leg.evidence.held_send(leg.start.task, leg.from, leg.to))
+}
+
+/// Whose it is that the socket held the answer back.
+fn held_back(leg: &Leg<'_>, held: &HeldSend, fact: String) -> Piece {
     let offender = leg.evidence.offender(leg.start.task, leg.from);
-    let charge = Charge::new(Cause::AppSocketQueue, Some(offender), fact).with(nagle);
-    let charge = charge.meaning("the reply is held in the send queue");
-    vec![Piece::charged(leg.from, leg.to, leg.span, charge)]
+    let SendHeldBody { unsent, in_flight, packets_out, congestion_window, .. } = held.body;
+    match held.by() {
+        HeldBy::Window => {
+            let charge = Charge::new(Cause::ExternalOutsideHost, None, fact).with(Some(window(held)));
+            Piece::charged(leg.from, leg.to, leg.span, charge.meaning(NOT_READ))
+        }
+        HeldBy::Nagle => {
+            let why =
+                format!("{unsent} bytes waited for an acknowledgement of {in_flight} before them (no TCP_NODELAY)");
+            let delayed = DELAYED_ACK.contains(&leg.time().0);
+            let nagle =
+                delayed.then(|| "about 40 ms: Nagle's algorithm waiting for a delayed acknowledgement".to_owned());
+            let charge = Charge::new(Cause::AppSocketQueue, Some(offender), fact).with(Some(why)).with(nagle);
+            Piece::charged(leg.from, leg.to, leg.span, charge.meaning("the reply is held in the send queue"))
+        }
+        HeldBy::Congestion => {
+            let reason = format!(
+                "{fact}; {packets_out} packets of at most {congestion_window} were under way: \
+                 whether the network or the peer is slow is not known"
+            );
+            Piece::unexplained(leg.from, leg.to, leg.span, reason)
+        }
+        HeldBy::Other => {
+            let reason = format!("{fact}; {unsent} bytes were held back for no reason that is known");
+            Piece::unexplained(leg.from, leg.to, leg.span, reason)
+        }
+    }
+}
+
+/// What is true of `external.outside_host` where the peer does not read.
+pub(super) const NOT_READ: &str = "the client does not read what it was sent";
+
+/// The window of the peer when data was held back for it.
+pub(super) fn window(held: &HeldSend) -> String {
+    let SendHeldBody { unsent, in_flight, window, .. } = held.body;
+    let room = window.saturating_sub(in_flight);
+    format!("the peer's receive window had room for {room} bytes more, and {unsent} were to be sent")
 }
 
 /// From the queueing discipline to the driver, or on to transmit completion.

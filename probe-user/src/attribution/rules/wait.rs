@@ -5,7 +5,7 @@ use super::receive::vector;
 use super::thread::{Role, Seat, charge, stopped};
 use super::transmit::NOTICEABLE;
 use crate::attribution::cause::Cause;
-use crate::attribution::evidence::{Evidence, OtherSocket, described, text};
+use crate::attribution::evidence::{Evidence, described, text};
 use crate::attribution::frame::Wait;
 use crate::attribution::ledger::Offender;
 use crate::attribution::piece::Piece;
@@ -17,10 +17,6 @@ use crate::attribution::thread::{Blocked, By, Data, Interval, NextCall, Wake};
 use crate::clock::MonoNs;
 use crate::event::TaskId;
 
-/// Port of DNS servers.
-const DNS: u32 = 53;
-const UDP: u32 = 17;
-
 /// Waits for the process that is a FUSE file system.
 const IN_USER_SPACE: &[&str] = &["request_wait_answer", "fuse_simple_request", "__fuse_simple_request"];
 
@@ -31,21 +27,18 @@ const SHARED: &str = "several threads read this socket, and which of them was to
 const IN_PART: &str = "back in its receive call, with no more data on the check's connection: \
                        a request that has not come whole and a server that does not answer look the same";
 
-/// More data on the check's own connection ended the wait.
-const REST_LATE: &str = "it had read a part of what the connection brought, and waited until more came: whether the \
-                         sender, the network or a drop on this host made that late is not known";
-/// The same on a socket where anyone may send.
-const ANOTHER_DATAGRAM: &str =
-    "asleep until another datagram came to the check's socket: whether the check needed it is not known";
+/// It may have answered.
+const SENT: &str = "back in its receive call after it had sent on the check's connection: an answer that does not begin \
+                    a segment is not recognised";
 
 /// A wait of the thread in `seat`.
-struct Sleep<'a> {
-    evidence: &'a Evidence,
-    seat: &'a Seat,
-    at: Interval<'a>,
-    blocked: &'a Blocked<'a>,
+pub(super) struct Sleep<'a> {
+    pub(super) evidence: &'a Evidence,
+    pub(super) seat: &'a Seat,
+    pub(super) at: Interval<'a>,
+    pub(super) blocked: &'a Blocked<'a>,
     /// The kernel function that tells what it waits for.
-    frame: &'a str,
+    pub(super) frame: &'a str,
 }
 
 /// Charges a wait by what it is for.
@@ -65,7 +58,7 @@ pub(super) fn blocked(evidence: &Evidence, seat: &Seat, at: Interval<'_>, blocke
         Wait::Futex => sleep.futex(),
         Wait::Peer => sleep.follow(Cause::AppBlockedIo),
         Wait::Connect => sleep.own(Cause::DependencyRemote),
-        Wait::SendBuffer => sleep.meant(Cause::AppSocketQueue, None, "a send queue is full"),
+        Wait::SendBuffer => sleep.send_buffer(),
         Wait::Accept | Wait::Receive => sleep.receive(),
         Wait::Poll => sleep.poll(),
         Wait::Sleep => sleep.meant(Cause::AppSelfWait, None, sleep.by_choice()),
@@ -130,7 +123,7 @@ impl<'a> Sleep<'a> {
     }
 
     /// With what is true here of all that `cause` may mean.
-    fn meant(&self, cause: Cause, why: Option<&str>, meaning: &'static str) -> Vec<Piece> {
+    pub(super) fn meant(&self, cause: Cause, why: Option<&str>, meaning: &'static str) -> Vec<Piece> {
         let Self { evidence, seat, at, .. } = self;
         let offender = Some(evidence.offender(seat.task, at.to));
         let charge = seat.leaf(cause, offender, self.fact()).with(why.map(str::to_owned)).meaning(meaning);
@@ -145,11 +138,11 @@ impl<'a> Sleep<'a> {
         }
     }
 
-    fn unknown(&self, reason: impl Into<String>) -> Vec<Piece> {
+    pub(super) fn unknown(&self, reason: impl Into<String>) -> Vec<Piece> {
         vec![self.seat.unknown(self.evidence, self.at, reason)]
     }
 
-    fn fact(&self) -> String {
+    pub(super) fn fact(&self) -> String {
         let name = self.evidence.name(self.seat.task, self.at.to);
         let kind = if self.blocked.state & 2 != 0 { "uninterruptible" } else { "interruptible" };
         format!("{name} was asleep in {} for {} ({kind})", self.frame, self.at.time())
@@ -238,11 +231,12 @@ impl<'a> Sleep<'a> {
     /// In a receive call, on a socket that only the thread's next call tells. Its own check's data
     /// would have woken it at once; after reading the check it may as well wait for new work.
     fn receive(&self) -> Vec<Piece> {
-        if let Some(reason) = self.more() {
-            return self.unknown(reason);
+        if let Some(pieces) = self.exchange() {
+            return pieces;
         }
         match self.seat.role {
             Role::Reader if self.at.time() < NOTICEABLE => self.unknown("from the data's arrival to the wake-up"),
+            Role::Server if self.back_to_work() && self.has_sent() => self.unknown(SENT),
             Role::Server if self.back_to_work() && self.may_be_in_part() => self.unknown(IN_PART),
             Role::Server if self.back_to_work() => {
                 let meaning = "the thread read the check and went back to waiting for work without an answer";
@@ -260,11 +254,12 @@ impl<'a> Sleep<'a> {
     /// Waiting for one of several files. While the check's data is ready, that file is not among
     /// them; after reading the check, only the waker tells what it waited for.
     fn poll(&self) -> Vec<Piece> {
-        if let Some(reason) = self.more() {
-            return self.unknown(reason);
+        if let Some(pieces) = self.exchange() {
+            return pieces;
         }
         match self.seat.role {
             Role::Reader if self.at.time() < NOTICEABLE => self.unknown("from the data's arrival to the wake-up"),
+            Role::Reader if self.by_packet() && self.answer().is_some() => self.dependency(),
             Role::Reader if self.seat.shared => self.unknown(SHARED),
             Role::Reader if self.maybe_own_socket() => {
                 self.unknown(format!("asleep in {} though the check's data had come", self.frame))
@@ -282,26 +277,27 @@ impl<'a> Sleep<'a> {
         }
     }
 
-    /// Why the wait is nobody's, if more data on the check's own socket ended it. The rest of a
-    /// request that comes late may have been late outside; it may as well have been dropped here
-    /// and sent again, for only a packet that fits a signature is followed.
-    fn more(&self) -> Option<&'static str> {
+    /// Whether more data on the check's own socket ended the wait.
+    pub(super) fn more(&self) -> bool {
         let own = self.seat.own;
-        let data = self.blocked.wake.filter(|wake| wake.by_packet())?.data?;
-        let read = self.next_call()? == NextCall::Read { socket: own.socket, ended: false };
-        if self.seat.role != Role::Server || !read || data != (Data { socket: own.socket, of_check: false }) {
-            return None;
-        }
-        Some(if own.stream { REST_LATE } else { ANOTHER_DATAGRAM })
+        let data = self.blocked.wake.filter(|wake| wake.by_packet()).and_then(|wake| wake.data);
+        let read = self.next_call() == Some(NextCall::Read { socket: own.socket, ended: false });
+        self.seat.role == Role::Server && read && data == Some(Data { socket: own.socket, of_check: false })
     }
 
     /// Whether the wait may have been for the rest of a request that came in parts. Work that came
     /// by another socket, or as another check, was not that.
     fn may_be_in_part(&self) -> bool {
         let own = self.seat.own;
-        let elsewhere = matches!(self.next_call(), Some(NextCall::Read { socket, .. }) if socket != own.socket);
+        let elsewhere = self.works_elsewhere();
         let data = self.blocked.wake.and_then(|wake| wake.data);
         own.stream && !elsewhere && !data.is_some_and(|data| data.socket == own.socket && data.of_check)
+    }
+
+    /// Whether work that came by another socket ended the wait.
+    pub(super) fn works_elsewhere(&self) -> bool {
+        let own = self.seat.own.socket;
+        matches!(self.next_call(), Some(NextCall::Read { socket, .. }) if socket != own)
     }
 
     /// Whether the check's own socket may have ended the wait late: another thread, not seen to read
@@ -318,35 +314,6 @@ impl<'a> Sleep<'a> {
             _ => String::new(),
         };
         format!("asleep in {}; what it waited for is not known{why}", self.frame)
-    }
-
-    /// The socket whose data ended the wait, if the thread had asked there: its last call on it was
-    /// to send, and its first call after the wait received from it.
-    fn answer(&self) -> Option<&'a OtherSocket> {
-        let life = self.evidence.life_at(self.seat.task, self.at.to)?;
-        match self.next_call()? {
-            NextCall::Other(call) if call.received && life.asked(call.socket, self.blocked.from) => {
-                self.evidence.asking(call.socket)
-            }
-            _ => None,
-        }
-    }
-
-    /// Another service answered. A datagram socket that is not connected may ask anyone, name
-    /// servers too.
-    fn dependency(&self) -> Vec<Piece> {
-        let Some(OtherSocket { protocol, remote_port, .. }) = self.answer() else {
-            return self.unknown(format!("asleep in {}, on a socket that is not known", self.frame));
-        };
-        let fact = format!("it had asked port {remote_port}, and read the answer there");
-        match (*remote_port, *protocol) {
-            (DNS, _) => self.charged(Cause::DependencyDns, Some(fact)),
-            (0, UDP) => self.unknown(format!(
-                "asleep in {} for an answer on a socket that is not connected: whose is not known",
-                self.frame
-            )),
-            _ => self.charged(Cause::DependencyRemote, Some(fact)),
-        }
     }
 
     /// Woken by a thread. If this one had woken that before, the work was handed over, and the
@@ -395,12 +362,12 @@ impl<'a> Sleep<'a> {
         matches!(self.next_call(), Some(NextCall::Read { .. }))
     }
 
-    fn next_call(&self) -> Option<NextCall> {
+    pub(super) fn next_call(&self) -> Option<NextCall> {
         self.evidence.life_at(self.seat.task, self.at.to)?.next_call(self.blocked.wake?)
     }
 
     /// Whether it sleeps where it slept before the check came, or woke up to new work.
-    fn back_to_work(&self) -> bool {
+    pub(super) fn back_to_work(&self) -> bool {
         let home = matches!(self.blocked.stack, StackRef::Kept(_)) && self.seat.home == Some(self.blocked.stack);
         if self.blocked.wake.is_some() { self.then_read() } else { home }
     }

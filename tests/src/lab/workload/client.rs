@@ -5,7 +5,8 @@ use super::super::clock::mono_ns;
 use super::super::message::{Announcement, Check, Order, announce, announce_fault, obey_orders};
 use super::{set_comm, spawn};
 use anyhow::{Context, Result, bail};
-use rustix::net::sockopt::set_tcp_quickack;
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_tcp_quickack};
+use rustix::net::{AddressFamily, SocketType};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{ErrorKind, Read, Write};
@@ -21,6 +22,8 @@ pub const PAYLOAD_BYTES: usize = 32;
 
 /// What every check begins with.
 pub(super) const MARK: &[u8; 4] = b"WLAG";
+/// Hexadecimal digits of a nonce in the path of an HTTP request.
+pub(super) const HTTP_PATH_BYTES: usize = 14;
 /// How often the receiver looks for checks that have run out of time.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -43,6 +46,12 @@ pub struct ClientArgs {
     /// A connection for each check (TCP).
     #[arg(long, requires = "tcp")]
     each: Option<Each>,
+    /// Size of the receive buffer, bytes (TCP).
+    #[arg(long)]
+    receive_buffer: Option<usize>,
+    /// Checks are HTTP requests, two at a time (TCP).
+    #[arg(long, requires = "tcp")]
+    http: bool,
     /// One check every so many µs.
     #[arg(long, default_value_t = 10_000)]
     interval_us: u64,
@@ -83,6 +92,8 @@ struct State {
     stopped: bool,
     read_late: Option<Duration>,
     send_late: Option<Duration>,
+    /// For how long checks are sent in two parts, and the time between the two, ms.
+    split: Option<(u64, u64)>,
 }
 
 pub(super) fn client(args: ClientArgs) -> Result<()> {
@@ -106,7 +117,7 @@ impl Link {
             return Ok(Self::Each(to, each));
         }
         if args.tcp {
-            let stream = TcpStream::connect(to).context("connect to the server")?;
+            let stream = connect(to, args.receive_buffer).context("connect to the server")?;
             stream.set_nodelay(true).context("set TCP_NODELAY")?;
             stream.set_read_timeout(Some(LOOK)).context("set a read timeout")?;
             return Ok(Self::Tcp(stream));
@@ -182,6 +193,7 @@ impl Client {
         match order {
             Order::ReadLate { ms } => state.read_late = Some(Duration::from_millis(ms)),
             Order::SendLate { ms } => state.send_late = Some(Duration::from_millis(ms)),
+            Order::Split { ms, pause_ms } => state.split = Some((ms, pause_ms)),
             Order::Stop => state.stopped = true,
             Order::Fault { .. } => {}
         }
@@ -191,11 +203,24 @@ impl Client {
     fn send(self: &Arc<Self>) -> Result<()> {
         let interval = self.args.interval_us * 1_000;
         // Nonces of two runs must not meet, even if both are seen by one whylag.
-        let mut nonce = RandomState::new().hash_one(std::process::id()) >> 1;
+        let mut nonce = RandomState::new().hash_one(std::process::id()) >> 9;
         let mut due_at_ns = mono_ns();
         while !self.state().stopped {
             self.be_late_once(|state| state.send_late.take());
+            if let Some((ms, pause_ms)) = self.take_split() {
+                announce(Announcement::FaultBegan { at_ns: mono_ns() });
+                let until = mono_ns() + ms * 1_000_000;
+                while mono_ns() < until {
+                    self.send_split(nonce, Duration::from_millis(pause_ms))?;
+                    nonce += 1;
+                }
+                announce(Announcement::FaultEnded { at_ns: mono_ns() });
+            }
             self.send_one(nonce, due_at_ns)?;
+            if self.args.http {
+                nonce += 1;
+                self.send_one(nonce, due_at_ns)?;
+            }
             (nonce, due_at_ns) = (nonce + 1, due_at_ns + interval);
             sleep(Duration::from_nanos(due_at_ns.saturating_sub(mono_ns())));
         }
@@ -210,7 +235,26 @@ impl Client {
         let sent_at_ns = mono_ns();
         let check = Check { nonce, due_at_ns, sent_at_ns, answered_at_ns: None };
         self.state().outstanding.insert(nonce, check);
+        if self.args.http {
+            return self.link.send(format!("GET /{nonce:014x} HTTP/1.1\r\n\r\n").as_bytes());
+        }
         self.link.send(&payload(nonce))
+    }
+
+    fn take_split(&self) -> Option<(u64, u64)> {
+        self.state().split.take()
+    }
+
+    /// Sends the first half of a check, and the rest after `pause`.
+    fn send_split(&self, nonce: u64, pause: Duration) -> Result<()> {
+        let sent_at_ns = mono_ns();
+        let check = Check { nonce, due_at_ns: sent_at_ns, sent_at_ns, answered_at_ns: None };
+        self.state().outstanding.insert(nonce, check);
+        let payload = payload(nonce);
+        let (first, rest) = payload.split_at(PAYLOAD_BYTES / 2);
+        self.link.send(first)?;
+        sleep(pause);
+        self.link.send(rest)
     }
 
     /// Sends a check by a connection of its own. One that does not end in time is given up.
@@ -245,7 +289,8 @@ impl Client {
             self.be_late_once(|state| state.read_late.take());
             self.link.receive(&mut bytes)?;
             let now = mono_ns();
-            while let Some(nonce) = take_answer(&mut bytes) {
+            let take = if self.args.http { take_http_answer } else { take_answer };
+            while let Some(nonce) = take(&mut bytes) {
                 self.conclude(|check| check.nonce == nonce, Some(now));
             }
             let timeout = self.args.timeout_ms * 1_000_000;
@@ -278,6 +323,16 @@ impl Client {
     }
 }
 
+/// Connects a socket whose receive buffer has a size from the start, as the window depends on it.
+fn connect(to: SocketAddrV4, receive_buffer: Option<usize>) -> Result<TcpStream> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    if let Some(bytes) = receive_buffer {
+        set_socket_recv_buffer_size(&socket, bytes)?;
+    }
+    rustix::net::connect(&socket, &to)?;
+    Ok(socket.into())
+}
+
 fn payload(nonce: u64) -> [u8; PAYLOAD_BYTES] {
     let mut payload = [0; PAYLOAD_BYTES];
     let fields = MARK.iter().copied().chain(nonce.to_be_bytes());
@@ -285,6 +340,14 @@ fn payload(nonce: u64) -> [u8; PAYLOAD_BYTES] {
         *to = from;
     }
     payload
+}
+
+/// As [`take_answer`], of an HTTP response whose status line ends with the path that was asked for.
+fn take_http_answer(bytes: &mut Vec<u8>) -> Option<u64> {
+    let text = bytes.get(..PAYLOAD_BYTES)?.strip_prefix(b"HTTP/1.1 200 ")?.get(..HTTP_PATH_BYTES)?;
+    let nonce = u64::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok()?;
+    bytes.drain(..PAYLOAD_BYTES);
+    Some(nonce)
 }
 
 /// Takes the first whole answer out of `bytes`, and what stands before it; its nonce.
@@ -300,7 +363,14 @@ fn take_answer(bytes: &mut Vec<u8>) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{payload, take_answer};
+    use super::{payload, take_answer, take_http_answer};
+
+    #[test]
+    fn http_answers_are_taken_whole_from_a_stream() {
+        let mut bytes = b"HTTP/1.1 200 00000000000abc\r\n\r\n HTTP/1.1 200 ".to_vec();
+        assert_eq!(take_http_answer(&mut bytes), Some(0xabc));
+        assert_eq!((take_http_answer(&mut bytes), bytes.len()), (None, 13));
+    }
 
     #[test]
     fn answers_are_taken_whole_from_a_stream() {

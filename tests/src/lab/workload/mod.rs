@@ -14,12 +14,13 @@ mod fuse;
 mod hog;
 mod inspect;
 mod memory;
+mod resolver;
 mod serve;
 mod ship;
 mod vm;
 
-use client::MARK;
 pub use client::{ClientArgs, PAYLOAD_BYTES, PORT, signature};
+use client::{HTTP_PATH_BYTES, MARK};
 pub(super) use disk::THROTTLE as DISK_THROTTLE;
 pub use event_loop::EventLoop;
 pub(super) use fuse::FILE as SERVED_FILE;
@@ -43,6 +44,8 @@ pub enum Role {
     Client(ClientArgs),
     /// Answers late.
     Backend(backend::BackendArgs),
+    /// Answers questions for names late.
+    Resolver(resolver::ResolverArgs),
     /// Provides a disk whose writes can be frozen.
     Disk(disk::DiskArgs),
     /// Provides a file system that answers late.
@@ -76,6 +79,7 @@ impl Role {
             Self::Serve(args) => serve::serve(args),
             Self::Client(args) => client::client(args),
             Self::Backend(args) => backend::backend(&args),
+            Self::Resolver(args) => resolver::resolver(&args),
             Self::Disk(args) => disk::disk(args),
             Self::Fuse(args) => fuse::fuse(args),
             Self::Flood(args) => flood::flood(args),

@@ -6,12 +6,12 @@
 use super::super::message::{Announcement, Order, announce, announce_fault, obey_orders};
 use super::event_loop::{self, EventLoop};
 use super::fault::{Armed, compute};
-use super::{PAYLOAD_BYTES, PORT, file, memory, set_comm, spawn};
+use super::{HTTP_PATH_BYTES, PAYLOAD_BYTES, PORT, file, memory, set_comm, spawn};
 use anyhow::{Context, Result};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_reuseaddr};
 use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
 use std::io::{ErrorKind, Read, Write, stderr};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,6 +37,8 @@ pub enum ServeFault {
     TwoParts,
     /// The handler asks another service, which answers late.
     Dependency,
+    /// The handler asks for the address of a name.
+    Resolve,
     /// The handler writes to a file and syncs it.
     FileSync,
     /// The handler writes more to a file than may be dirty.
@@ -68,6 +70,7 @@ impl ServeFault {
             Self::Silent => "silent",
             Self::TwoParts => "two-parts",
             Self::Dependency => "dependency",
+            Self::Resolve => "resolve",
             Self::FileSync => "file-sync",
             Self::FileWrite => "file-write",
             Self::FileCommit => "file-commit",
@@ -113,9 +116,15 @@ pub struct ServeArgs {
     /// One event loop answers, not threads that wait (UDP).
     #[arg(long)]
     event_loop: Option<EventLoop>,
+    /// Bytes of every answer: the check, and zeros (TCP).
+    #[arg(long, default_value_t = PAYLOAD_BYTES)]
+    answer_bytes: usize,
     /// The other service that is asked.
     #[arg(long)]
     dependency: Option<SocketAddrV4>,
+    /// What the name server does with the question, such as `late`.
+    #[arg(long, default_value = "late")]
+    resolve: String,
     /// The file that is written, synced or read.
     #[arg(long)]
     file: Option<PathBuf>,
@@ -299,7 +308,9 @@ impl Server {
         if self.is_faulty(ServeFault::TwoParts) {
             stream.write_all(b"OK: ").context("answer a check")?;
         }
-        stream.write_all(check).context("answer a check")
+        let mut answer = http_answer(check).unwrap_or_else(|| check.to_vec());
+        answer.resize(self.args.answer_bytes, 0);
+        stream.write_all(&answer).context("answer a check")
     }
 
     /// Does the work of one check; whether it is to be answered.
@@ -308,6 +319,7 @@ impl Server {
             ServeFault::Sleep => self.armed.strike(sleep),
             ServeFault::Compute => self.armed.strike(compute),
             ServeFault::Dependency => self.try_strike(|time| self.ask(time))?,
+            ServeFault::Resolve => self.try_strike(|time| self.resolve(time))?,
             ServeFault::FileSync => self.try_strike(|_| file::write_and_sync(self.file()?))?,
             ServeFault::FileWrite => self.try_strike(|_| file::write_much(self.file()?))?,
             ServeFault::FileCommit => self.try_strike(|_| file::create_and_commit(self.file()?))?,
@@ -340,6 +352,12 @@ impl Server {
         Ok(())
     }
 
+    fn resolve(&self, time: Duration) -> Result<()> {
+        let name = format!("{}-{}.lab", self.args.resolve, time.as_millis());
+        (name.as_str(), 80).to_socket_addrs().with_context(|| format!("resolve {name}"))?;
+        Ok(())
+    }
+
     fn file(&self) -> Result<&Path> {
         self.args.file.as_deref().context("--file is needed")
     }
@@ -359,6 +377,12 @@ fn listener(backlog: i32) -> Result<TcpListener> {
     bind(&socket, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT))?;
     listen(&socket, backlog)?;
     Ok(socket.into())
+}
+
+/// The answer to an HTTP request, as long as that and with its path.
+fn http_answer(request: &[u8]) -> Option<Vec<u8>> {
+    let path = request.strip_prefix(b"GET /")?.get(..HTTP_PATH_BYTES)?;
+    Some([b"HTTP/1.1 200 ", path, b"\r\n\r\n ".as_slice()].concat())
 }
 
 fn receive_datagram(socket: &UdpSocket) -> Result<(Vec<u8>, SocketAddr)> {
