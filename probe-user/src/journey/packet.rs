@@ -190,7 +190,9 @@ impl Correlator {
         };
         let covered = |slot: &u32| {
             let check = &self.checks[*slot];
-            !check.answered() && covers(seen.sighting.tcp_ack, &check.request)
+            !check.answered()
+                && covers(seen.sighting.tcp_ack, &check.request)
+                && follows(seen.sighting.tcp_seq, &check.request)
         };
         self.index.checks(chain).find(again).or_else(|| self.index.checks(chain).find(covered))
     }
@@ -515,6 +517,13 @@ const fn covers(ack: u32, request: &Sighting) -> bool {
     let extra = (flags & TCP_SYN != 0) as u32 + (flags & TCP_FIN != 0) as u32;
     let end = request.tcp_seq.wrapping_add(request.payload_len).wrapping_add(extra);
     ack.wrapping_sub(end) < 1 << 31
+}
+
+/// Whether a reply lies behind all that its client had when it asked. The copy of an earlier reply
+/// does not, though it acknowledges whatever has come since.
+const fn follows(seq: u32, request: &Sighting) -> bool {
+    let had = request.tcp_ack;
+    had == 0 || seq.wrapping_sub(had) < 1 << 31
 }
 
 fn is_same_packet(check: &Check, half: Phase, seen: &Seen<'_>) -> bool {

@@ -968,6 +968,34 @@ mod identity {
     }
 
     #[test]
+    fn pipelined_requests_are_answered_in_order_though_each_reply_acknowledges_them_all() {
+        let requests = [1, 21, 41].map(|seq| Sighting { tcp_ack: 0x8001, ..request(2, seq) });
+        let mut scene = Scene::with_hooks(&[]);
+        scene.ingress(MS, PNIC, 0, &requests[0]).ingress(2 * MS, PNIC, 0, &requests[1]);
+        scene.ingress(3 * MS, PNIC, 0, &requests[2]);
+        for (at, request) in [(10, &requests[0]), (30, &requests[1]), (60, &requests[2])] {
+            scene.egress(at * MS, PNIC, 0, &Sighting { tcp_ack: 61, ..reply_to(request) });
+        }
+        let took: Vec<u64> = scene.run().ended.iter().map(|journey| journey.elapsed().0 / MS).collect();
+        assert_eq!(took, [9, 28, 57]);
+    }
+
+    #[test]
+    fn a_reply_that_is_sent_again_does_not_answer_the_next_request_of_its_connection() {
+        let first = Sighting { tcp_ack: 0x8001, ..request(2, 1) };
+        let reply = reply_to(&first);
+        let second = Sighting { tcp_ack: reply.tcp_seq + 20, ..request(2, 21) };
+        let mut scene = Scene::with_hooks(&[]);
+        scene.ingress(MS, PNIC, 0, &first).egress(2 * MS, PNIC, 0, &reply).tick(100 * MS);
+        scene.ingress(200 * MS, PNIC, 0, &second);
+        scene.egress(201 * MS, PNIC, 0, &Sighting { tcp_ack: 41, ip_id: 9, ..reply });
+        scene.egress(900 * MS, PNIC, 0, &Sighting { tcp_seq: second.tcp_ack, ..reply_to(&second) });
+        let run = scene.run();
+        let took: Vec<u64> = run.ended.iter().map(|journey| journey.elapsed().0 / MS).collect();
+        assert_eq!((took, run.counts.unmatched), (vec![1, 700], 1));
+    }
+
+    #[test]
     fn a_connection_attempt_is_answered_by_the_segment_that_acknowledges_its_syn() {
         let syn = Sighting { tcp_flags: 2, payload_len: 0, ..request(2, u32::MAX) };
         let stale = Sighting { tcp_ack: u32::MAX, ..reply_to(&syn) };
