@@ -565,20 +565,6 @@ impl Story {
         self
     }
 
-    /// Sends on the check's socket.
-    pub(crate) fn sends(&mut self, us: u64, who: Actor) -> &mut Self {
-        let body = SockCallBody {
-            socket: SOCKET,
-            cgroup: 0,
-            result: 64,
-            flags: 0,
-            local_port: 4000,
-            protocol: u32::from(self.journey.request.protocol),
-            comm: comm(who.2),
-        };
-        self.push(us, who, 0, Body::SockSend(body))
-    }
-
     /// A packet with data that fits no signature, from one port to another, is dropped.
     pub(crate) fn drops_packet(&mut self, us: u64, (from, to): (u16, u16), reason: &str, place: &str) -> &mut Self {
         let number = 41;
