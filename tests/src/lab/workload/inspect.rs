@@ -9,6 +9,7 @@ use rustix::process::setpriority_process;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::thread::{Builder, scope};
 use std::time::Duration;
 
@@ -32,15 +33,18 @@ pub(super) fn inspect(args: &InspectArgs) -> Result<()> {
 
 /// Looks again and again, beside a thread that leaves it hardly any CPU for `time`.
 fn look(file: &PathBuf, time: Duration) -> Result<()> {
-    let over = AtomicBool::new(false);
+    let over = &AtomicBool::new(false);
+    let (tell, told) = channel();
     scope(|scope| {
-        let reader = Builder::new().name("mem-inspector".to_owned()).spawn_scoped(scope, || {
+        let reader = Builder::new().name("mem-inspector".to_owned()).spawn_scoped(scope, move || {
             setpriority_process(None, 19).context("be nice")?;
             while !over.load(Ordering::Relaxed) {
                 fs::read(file).context("look at the memory")?;
+                let _ = tell.send(());
             }
             anyhow::Ok(())
         });
+        told.recv().context("the reader ended")?;
         announce_fault(|| compute(time));
         over.store(true, Ordering::Relaxed);
         reader.context("start the reader")?.join().expect("the reader does not panic")

@@ -8,6 +8,7 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::path::Path;
 use std::ptr;
+use std::time::{Duration, Instant};
 
 /// Size of the mapping that makes the page table large: two million entries, all of them of the
 /// one page of zeros.
@@ -44,8 +45,17 @@ impl Large {
     }
 }
 
-/// Needs the lock of the address space.
-pub(super) fn map_and_unmap() -> Result<()> {
+/// Needs the lock of the address space, again and again for half of `time`: whoever looks at the
+/// memory lets go of it for a moment between two looks.
+pub(super) fn map_and_unmap(time: Duration) -> Result<()> {
+    let began = Instant::now();
+    while began.elapsed() < time / 2 {
+        map_once()?;
+    }
+    Ok(())
+}
+
+fn map_once() -> Result<()> {
     // SAFETY: a new mapping, of no address of ours.
     let start = unsafe { mmap_anonymous(ptr::null_mut(), PAGE_BYTES, ProtFlags::READ, MapFlags::PRIVATE) };
     drop(Mapping { start: start.context("map memory")?, bytes: PAGE_BYTES });

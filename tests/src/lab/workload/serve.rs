@@ -326,7 +326,7 @@ impl Server {
             ServeFault::FileReadDirect => self.try_strike(|_| file::read_directly(self.file()?))?,
             ServeFault::FileReadMapped => self.try_strike(|_| memory::touch_file(self.file()?))?,
             ServeFault::FileRead => self.try_strike(|_| file::read(self.file()?))?,
-            ServeFault::MemoryMap => self.try_strike(|_| memory::map_and_unmap())?,
+            ServeFault::MemoryMap => self.try_strike(memory::map_and_unmap)?,
             ServeFault::LockComputing | ServeFault::LockAsleep | ServeFault::LockWriting => {}
             ServeFault::AcceptLate | ServeFault::Silent | ServeFault::TwoParts => {}
         }
