@@ -8,7 +8,7 @@ use aya_ebpf::{
     macros::btf_map,
 };
 use probe_packet::{Prefilter, SNAP};
-use probe_wire::{EventKind, LossRow, MAX_CPUS, SelfTest, Settings, Sighting};
+use probe_wire::{EventKind, LossRow, MAX_CPUS, SOFTIRQ_VECTORS, SelfTest, Settings, Sighting};
 
 /// A CPU's ring; the loader makes each with the size it wants.
 pub(crate) type Ring = RingBuf<u64, 4096>;
@@ -83,6 +83,8 @@ pub(crate) struct CpuState {
     pub(crate) softirq_start_ns: Cell<u64>,
     /// When it was last looked whether a watched thread has this CPU.
     pub(crate) looked_ns: Cell<u64>,
+    /// By vector, the short softirqs that no record has told of yet.
+    pub(crate) short_softirqs: [ShortSoftirqs; SOFTIRQ_VECTORS],
     /// Vector being served plus 1; 0 outside softirq.
     pub(crate) softirq: Cell<u32>,
     /// Destination port of [`Self::last_rx_skb`], host order.
@@ -104,6 +106,15 @@ pub(crate) struct CpuState {
     pub(crate) port_drops_at: Cell<u64>,
     /// Drops reported in it for their port alone.
     pub(crate) port_drops: Cell<u64>,
+}
+
+/// Short softirqs of one vector.
+#[repr(C)]
+pub(crate) struct ShortSoftirqs {
+    /// When the first began.
+    pub(crate) since_ns: Cell<u64>,
+    /// How long they ran together.
+    pub(crate) sum_ns: Cell<u64>,
 }
 
 impl CpuState {

@@ -206,7 +206,7 @@ fn report(ctx: &TcContext, direction: Direction, time_ns: u64, sighting: &Sighti
             queue: queue(ctx, direction),
             sighting: *sighting,
             frame_len: ctx.len(),
-            reserved: 0,
+            softirq_ns: softirq_ns(direction, time_ns),
         };
     });
     match direction {
@@ -244,6 +244,18 @@ fn queue(ctx: &TcContext, direction: Direction) -> u32 {
     match direction {
         Direction::Ingress => fields(ctx).queue_mapping,
         Direction::Egress => 0,
+    }
+}
+
+/// How long the softirq has run that takes the packet in.
+#[inline(always)]
+fn softirq_ns(direction: Direction, time_ns: u64) -> u32 {
+    match (direction, cpu_state()) {
+        (Direction::Ingress, Some(state)) => match state.softirq_start_ns.get() {
+            0 => 0,
+            start_ns => time_ns.saturating_sub(start_ns) as u32,
+        },
+        _ => 0,
     }
 }
 

@@ -13,6 +13,9 @@ use crate::{
 /// ends with a softirq, so a thread that neither leaves nor calls the kernel is seen all the same.
 const LOOK_EVERY_NS: u64 = 100_000_000;
 
+/// Short softirqs that do not come to anything in this time are forgotten: less than 2 % of it.
+const LONGEST_WINDOW_NS: u64 = 64_000_000;
+
 /// `softirq_entry`.
 #[inline(always)]
 pub(crate) fn entry(ctx: &BtfTracePointContext) {
@@ -31,17 +34,34 @@ pub(crate) fn exit(ctx: &BtfTracePointContext) {
         let end_ns = now();
         let duration_ns = end_ns.saturating_sub(start_ns);
         state.softirq_ns.set(state.softirq_ns.get() + duration_ns);
-        report(state, ctx.arg(0), end_ns, duration_ns);
+        report(state, ctx.arg(0), start_ns, end_ns);
     }
     state.softirq.set(0);
 }
 
+/// A long run by itself, short ones once they have come to as much. So the time is known while a
+/// thread still holds the CPU, and under load there is at most one record for each such amount.
 #[inline(always)]
-fn report(state: &CpuState, vector: u32, end_ns: u64, duration_ns: u64) {
-    if duration_ns >= SETTINGS.get().softirq_min_ns || is_due(state, end_ns) {
-        emit_at(end_ns, EventKind::Softirq, |body: &mut SoftirqBody| {
-            *body = SoftirqBody { duration_ns, vector, reserved: 0 };
-        });
+fn report(state: &CpuState, vector: u32, start_ns: u64, end_ns: u64) {
+    let duration_ns = end_ns.saturating_sub(start_ns);
+    let enough_ns = SETTINGS.get().softirq_min_ns;
+    if duration_ns >= enough_ns {
+        tell(vector, end_ns, duration_ns, 0);
+        return;
+    }
+    let Some(short) = state.short_softirqs.get(vector as usize) else { return };
+    if start_ns.saturating_sub(short.since_ns.get()) > LONGEST_WINDOW_NS {
+        short.since_ns.set(start_ns);
+        short.sum_ns.set(0);
+    }
+    let sum_ns = short.sum_ns.get() + duration_ns;
+    short.sum_ns.set(sum_ns);
+    if sum_ns >= enough_ns {
+        let window_ns = end_ns.saturating_sub(short.since_ns.replace(0));
+        tell(vector, end_ns, sum_ns, window_ns as u32);
+    } else if is_due(state, end_ns) {
+        // Its time is in the sum.
+        tell(vector, end_ns, 0, 0);
     }
 }
 
@@ -55,4 +75,11 @@ fn is_due(state: &CpuState, now_ns: u64) -> bool {
     // SAFETY: the helper takes no argument.
     let tgid = (unsafe { bpf_get_current_pid_tgid() } >> 32) as u32;
     scope::is_watched(tgid)
+}
+
+#[inline(always)]
+fn tell(vector: u32, end_ns: u64, duration_ns: u64, window_ns: u32) {
+    emit_at(end_ns, EventKind::Softirq, |body: &mut SoftirqBody| {
+        *body = SoftirqBody { duration_ns, vector, window_ns };
+    });
 }

@@ -2,18 +2,23 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// A softirq that ran for at least [`Settings::softirq_min_ns`](crate::Settings), or, every 0.1 s,
-/// one on top of a watched thread, which shows that the thread has the CPU. The header's time is its
-/// end, the header's thread the one it interrupted.
+/// Number of softirq vectors.
+pub const SOFTIRQ_VECTORS: usize = 10;
+
+/// Softirq work of one vector that took at least [`Settings::softirq_min_ns`](crate::Settings):
+/// one run, or shorter ones together; or, every 0.1 s, one of no length on top of a watched thread,
+/// which shows that the thread has the CPU. The header's time is the end of the last, the header's
+/// thread the one that it interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SoftirqBody {
-    /// How long it ran, nanoseconds.
+    /// How long it ran, nanoseconds; of several runs, their sum.
     pub duration_ns: u64,
     /// Vector: 0 HI, 1 TIMER, 2 NET_TX, 3 NET_RX, 4 BLOCK, …
     pub vector: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// Of several runs, the time from the begin of the first to the end of the last, nanoseconds;
+    /// 0 for one run.
+    pub window_ns: u32,
 }
 
 /// What a program interrupted, from the preempt count of its CPU.

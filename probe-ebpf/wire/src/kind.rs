@@ -28,7 +28,7 @@ pub enum EventKind {
     Xmit = 11,
     /// A matching packet, or one of a watched port, was dropped: [`DropBody`](crate::DropBody).
     Drop = 12,
-    /// A softirq ran for longer than the set minimum, or on top of a watched thread of which nothing
+    /// Softirqs ran for longer than the set minimum, or on top of a watched thread of which nothing
     /// was heard for a while: [`SoftirqBody`](crate::SoftirqBody).
     Softirq = 13,
     /// A watched thread ended: [`TaskExitBody`](crate::TaskExitBody).

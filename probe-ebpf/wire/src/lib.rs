@@ -21,7 +21,7 @@ mod sock;
 mod storage;
 
 pub use header::EventHeader;
-pub use irq::{Interrupt, SoftirqBody};
+pub use irq::{Interrupt, SOFTIRQ_VECTORS, SoftirqBody};
 pub use kind::{EventKind, UnknownKind};
 pub use loss::LossRow;
 pub use net::{

@@ -75,8 +75,9 @@ pub struct PacketBody {
     pub sighting: Sighting,
     /// Bytes of the frame as the hook saw it.
     pub frame_len: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// On ingress, how long the softirq that takes it in has been running, nanoseconds; 0 outside
+    /// softirq, or where its begin was not seen.
+    pub softirq_ns: u32,
 }
 
 /// A watched packet entering or leaving a queueing discipline. Counters are the discipline's

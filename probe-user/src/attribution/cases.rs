@@ -6,7 +6,7 @@ use super::story::{
 };
 use super::{Cause, Judged, Offender, Unresolved, Verdict};
 use crate::clock::DurNs;
-use crate::event::Fact;
+use crate::event::{Fact, InterfaceId};
 use crate::journey::{Loss, Outcome, Perspective, Span, Stage};
 use probe_wire::Interrupt;
 
@@ -39,13 +39,35 @@ const fn unresolved(name: &'static str, story: fn() -> Story) -> Case {
 
 const CASES: &[Case] = &[
     case("the server computes", computes, &[Cause::AppOnCpu], "server", 99),
-    case("softirqs run inside the server's slice", softirq_in_slice, &[Cause::HostCpuGap], "softirq CPU 0", 70),
+    case("softirqs run inside the server's slice", softirq_in_slice, &[Cause::HostCpuGap], "softirq NET_RX CPU 0", 70),
     case(
         "long softirqs hold the CPU the woken server waits for",
         softirq_before_slice,
         &[Cause::HostCpuGap],
-        "softirq CPU 0",
+        "softirq NET_RX CPU 0",
         57,
+    ),
+    case(
+        "short softirqs take the CPU of a server that keeps it",
+        short_softirqs,
+        &[Cause::HostCpuGap],
+        "softirq NET_RX CPU 0",
+        75,
+    ),
+    case("the server computes, and short softirqs take little", few_softirqs, &[Cause::AppOnCpu], "server", 90),
+    case(
+        "the server is taken off its CPU, which runs softirqs",
+        off_for_softirqs,
+        &[Cause::HostCpuGap],
+        "softirq CPU 0",
+        80,
+    ),
+    case(
+        "the woken server waits behind short softirqs",
+        woken_behind_softirqs,
+        &[Cause::HostCpuGap],
+        "softirq NET_RX CPU 0",
+        75,
     ),
     case("the server waits for a CPU", waits_for_cpu, &[Cause::AppRunqueue], "hog", 80),
     case("the server is preempted", is_preempted, &[Cause::AppRunqueue], "hog", 90),
@@ -204,7 +226,39 @@ const CASES: &[Case] = &[
         "softirq NET_RX CPU 0",
         58,
     ),
+    case(
+        "the softirq that takes the packet in has not ended",
+        rx_softirq_runs,
+        &[Cause::NicRxSoftirq],
+        "softirq NET_RX CPU 0",
+        95,
+    ),
+    case("softirqs are left to a thread that waits for a CPU", softirq_deferred, &[Cause::NicRxSoftirq], "hog", 90),
+    unresolved(
+        "the packet is late on its way in, and no softirq was left to the thread for them",
+        softirq_not_deferred,
+    ),
     unresolved("the packet is late on its way in, and nothing tells why", slow_receive),
+    case("the thread that empties a veth's ring is busy", consumer_busy, &[Cause::NicTxQueue], "napi/veth0-9", 95),
+    case("the thread that empties a veth's ring waits for a CPU", consumer_waits, &[Cause::NicRxSoftirq], "hog", 95),
+    case(
+        "who kept the CPU from the thread that empties a ring is not known",
+        consumer_behind_worker,
+        &[Cause::NicRxSoftirq],
+        "",
+        95,
+    ),
+    case(
+        "a stopped queue waits for a thread that waits for a CPU",
+        stopped_and_starved,
+        &[Cause::NicRxSoftirq],
+        "hog",
+        95,
+    ),
+    case("a stopped queue waits for a busy thread", stopped_and_busy, &[Cause::NicTxQueue], "napi/veth0-9", 95),
+    unresolved("the thread that empties a veth's ring sleeps", consumer_sleeps),
+    unresolved("what the thread did that empties a veth's ring is not known", consumer_unwatched),
+    unresolved("a thread that is not the kernel's took the packet in", consumer_foreign),
     case("the check is slow inside the VM", in_vm, &[Cause::VmGuestInternal], "tap0", 99),
     case("the tap's worker sleeps", backend_asleep, &[Cause::VmBackend], "worker", 99),
     case("the tap's worker took it at once", backend_prompt, &[Cause::VmGuestInternal], "tap0", 99),
@@ -355,6 +409,37 @@ fn softirq_before_slice() -> Story {
     let mut story = Story::queued(70 * MS);
     story.sleeps(0, SERVER, 1, RECEIVE).packet_wakes(106, SERVER);
     story.softirq(0, 58 * MS, 3).runs_after(69 * MS, SERVER, HOG);
+    story
+}
+
+/// Sums come while the server still runs, so they are known when the check ends.
+fn short_softirqs() -> Story {
+    let mut story = Story::served(100 * MS);
+    for ms in 1..=99 {
+        story.softirqs(ms * MS, (ms + 1) * MS - 50, 800, 3);
+    }
+    story
+}
+
+fn few_softirqs() -> Story {
+    let mut story = Story::served(100 * MS);
+    story.softirqs(10 * MS, 60 * MS, MS, 3);
+    story
+}
+
+/// What softirqs took in all is known from the switches, but not which.
+fn off_for_softirqs() -> Story {
+    let mut story = Story::served(100 * MS);
+    story.preempted(MS, SERVER, KWORKER).softirq_total(90 * MS).runs_after(98 * MS, SERVER, KWORKER);
+    story.sleeps(101 * MS, SERVER, 1, RECEIVE);
+    story
+}
+
+fn woken_behind_softirqs() -> Story {
+    let mut story = waits_for_cpu();
+    for ms in 1..=88 {
+        story.softirqs(ms * MS, (ms + 1) * MS - 50, 900, 3);
+    }
     story
 }
 
@@ -1054,6 +1139,93 @@ fn receives_late() -> Story {
 fn rx_softirq() -> Story {
     let mut story = receives_late();
     story.softirq(500, 59 * MS, 3);
+    story
+}
+
+const VETH: InterfaceId = InterfaceId { netns: 1, ifindex: 9 };
+const NAPI: Actor = Actor(70, 70, "napi/veth0-9");
+
+/// A check crosses a veth into a pod in 100 ms.
+fn crosses() -> Story {
+    let mut story = Story::new();
+    story.interface(VETH, "veth0", "veth").hooks(&["softirq_entry", "softirq_exit", "sched_switch"]);
+    story.stamp(100, Stage::PnicRx, None).stamp(110, Stage::VnicTx, None).stamp(100 * MS, Stage::GuestRx, None);
+    story.journey.stamps[2].interface = VETH;
+    story.stamp(100 * MS + 5, Stage::SockEnqueue, None);
+    story.stamp(100 * MS + 9, Stage::SockRead, Some(SERVER)).stamp(100 * MS + 15, Stage::AppSend, Some(SERVER));
+    story
+}
+
+fn rx_softirq_runs() -> Story {
+    let mut story = crosses();
+    story.comes_in(100 * MS, VETH, None, 98 * MS);
+    story
+}
+
+const KSOFTIRQD: Actor = Actor(16, 16, "ksoftirqd/0");
+
+fn softirq_deferred() -> Story {
+    let mut story = crosses();
+    story.task(0, KSOFTIRQD, 'S', Some("smpboot_thread_fn")).softirq(110, 2 * MS, 3);
+    story.wakes_in(2 * MS, HOG, KSOFTIRQD, 4).runs_after(99 * MS, KSOFTIRQD, HOG);
+    story.comes_in(100 * MS, VETH, None, 900);
+    story
+}
+
+fn softirq_not_deferred() -> Story {
+    let mut story = crosses();
+    story.task(0, KSOFTIRQD, 'S', Some("smpboot_thread_fn")).comes_in(100 * MS, VETH, None, 1);
+    story
+}
+
+fn consumer_busy() -> Story {
+    let mut story = crosses();
+    story.runs(0, NAPI).comes_in(100 * MS, VETH, Some(NAPI), 0);
+    story
+}
+
+fn consumer_waits() -> Story {
+    let mut story = crosses();
+    story.sleeps(50, NAPI, 1, "napi_threaded_poll").wakes(112, HOG, NAPI);
+    story.runs_after(100 * MS - 10, NAPI, HOG).comes_in(100 * MS, VETH, Some(NAPI), 0);
+    story
+}
+
+fn consumer_behind_worker() -> Story {
+    let mut story = crosses();
+    story.sleeps(50, NAPI, 1, "napi_threaded_poll").wakes(112, HOG, NAPI);
+    story.runs_after(100 * MS - 10, NAPI, KWORKER).comes_in(100 * MS, VETH, Some(NAPI), 0);
+    story
+}
+
+fn stopped_and_starved() -> Story {
+    let mut story = consumer_waits();
+    story.qdisc_at(TAP, 112, 60 * MS, "pfifo", |left| left.queue_state = 1);
+    story
+}
+
+fn stopped_and_busy() -> Story {
+    let mut story = consumer_busy();
+    story.qdisc_at(TAP, 112, 60 * MS, "pfifo", |left| left.queue_state = 1);
+    story
+}
+
+fn consumer_sleeps() -> Story {
+    let mut story = crosses();
+    story.sleeps(50, NAPI, 1, "napi_threaded_poll").wakes(99 * MS, HOG, NAPI);
+    story.runs_after(100 * MS - 10, NAPI, HOG).comes_in(100 * MS, VETH, Some(NAPI), 0);
+    story
+}
+
+fn consumer_unwatched() -> Story {
+    let mut story = crosses();
+    story.comes_in(100 * MS, VETH, Some(NAPI), 0);
+    story
+}
+
+fn consumer_foreign() -> Story {
+    let mut story = crosses();
+    story.runs(0, HOG).comes_in(100 * MS, VETH, Some(HOG), 0);
     story
 }
 

@@ -8,6 +8,7 @@ use super::flow::{Flow, FlowDrop, FlowDrops};
 use super::frame::{self, Frame, Wait};
 use super::held::{HeldSend, HeldSends};
 use super::ledger::{Hop, Offender};
+use super::softirq::{SoftirqRun, Softirqs, Tally};
 use super::storage::{FileWait, Storage};
 use super::symbol::{Fast, StackRef, Stacks, Symbols};
 use super::thread::{
@@ -17,11 +18,11 @@ use super::traffic::Traffic;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Body, Event, Fact, InterfaceFact, InterfaceId, TaskFact, TaskId};
 use probe_wire::{
-    BackendRxBody, MAX_CPUS, OtherCallBody, OtherPeerBody, STACK_DEPTH, SockCallBody, SockEnqueueBody, SoftirqBody,
+    BackendRxBody, MAX_CPUS, OtherCallBody, OtherPeerBody, PacketBody, STACK_DEPTH, SockCallBody, SockEnqueueBody,
     SwitchInBody, SwitchOutBody, TaskForkBody, WakingBody,
 };
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 
 /// Most lives of threads kept.
 const MAX_LIVES: usize = 32_768;
@@ -29,12 +30,12 @@ const MAX_LIVES: usize = 32_768;
 const MAX_MARKS: usize = 65_536;
 /// Most records kept of all lives, about 140 bytes each.
 const MAX_MARKS_TOTAL: usize = 524_288;
-/// Most long softirqs kept of one CPU.
-const MAX_SOFTIRQS: usize = 4_096;
 /// Most sockets kept.
 const MAX_SOCKETS: usize = 65_536;
 const TCP: u32 = 6;
 const MSG_PEEK: u32 = 2;
+/// Begin of the name of a CPU's softirq thread; its number follows.
+pub(crate) const SOFTIRQ_THREAD: &str = "ksoftirqd/";
 /// `/proc` rounds a thread's start time to a clock tick; a number is not reused that fast.
 const START_TOLERANCE_NS: u64 = 20_000_000;
 /// Longest time from data entering a socket to the wake-up of who waits for it: the kernel does
@@ -58,18 +59,6 @@ pub(super) struct Socket {
     pub(super) receive_bytes: u32,
     /// Its receive limit, bytes.
     pub(super) receive_limit_bytes: u32,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SoftirqRun {
-    pub(super) from: MonoNs,
-    pub(super) to: MonoNs,
-    pub(super) vector: u32,
-}
-
-#[derive(Debug, Default)]
-struct Softirqs {
-    by_cpu: HashMap<u32, VecDeque<SoftirqRun>, Fast>,
 }
 
 /// What is known of a socket of a watched process that carries no checks.
@@ -122,6 +111,10 @@ pub struct Evidence {
     taps: HashMap<InterfaceId, Tap>,
     traffic: Traffic,
     storage: Storage,
+    /// Threads that take packets in at an interface, outside of softirq.
+    receivers: HashMap<InterfaceId, TaskId>,
+    /// Softirq threads, by CPU.
+    softirq_threads: HashMap<u32, TaskId, Fast>,
     sees: Sees,
     blind: Blind,
     usage: Cell<Usage>,
@@ -208,8 +201,8 @@ impl Evidence {
             Body::SockSend(body) => self.answered(event, body),
             Body::SendHeld(body) => self.held.add(event, body),
             Body::Fact(fact) => self.fact(event.at, fact),
-            Body::PacketIngress(_)
-            | Body::PacketEgress(_)
+            Body::PacketIngress(body) => self.ingress(event, body),
+            Body::PacketEgress(_)
             | Body::QdiscEnqueue(_)
             | Body::QdiscDequeue(_)
             | Body::Xmit(_)
@@ -434,6 +427,20 @@ impl Evidence {
         }
     }
 
+    /// Who takes packets in there, and since when, if it is softirq.
+    fn ingress(&mut self, event: &Event, body: &PacketBody) {
+        let id = InterfaceId { netns: body.netns, ifindex: body.ifindex };
+        let by_thread = event.softirq == 0 && !self.blind.softirqs;
+        match self.receivers.get_mut(&id) {
+            Some(receiver) => *receiver = if by_thread { event.task } else { TaskId::default() },
+            None if by_thread && self.interfaces.contains_key(&id) => drop(self.receivers.insert(id, event.task)),
+            None => {}
+        }
+        if let (Some(vector), 1..) = (event.softirq.checked_sub(1), body.softirq_ns) {
+            self.softirqs.see(event.cpu, event.at.before(DurNs(body.softirq_ns.into())), event.at, vector);
+        }
+    }
+
     fn taken(&mut self, event: &Event, body: &BackendRxBody) {
         let id = InterfaceId { netns: body.netns, ifindex: body.ifindex };
         if self.interfaces.contains_key(&id) {
@@ -488,6 +495,9 @@ impl Evidence {
     }
 
     fn task(&mut self, at: MonoNs, fact: &TaskFact) {
+        if let Some(cpu) = fact.comm.strip_prefix(SOFTIRQ_THREAD).and_then(|cpu| cpu.parse().ok()) {
+            self.softirq_threads.insert(cpu, fact.id);
+        }
         let asleep = matches!(fact.state, 'S' | 'D' | 'I' | 'T' | 't').then_some(fact.wchan.as_deref()).flatten();
         let asleep_in = asleep.filter(|name| !name.is_empty() && *name != "0");
         let asleep_in = asleep_in.map(|name| Box::new(Frame::new(name)));
@@ -678,6 +688,32 @@ impl Evidence {
         self.softirqs.overlapping(cpu, from, to)
     }
 
+    /// What a CPU spent in softirqs over a stretch of time.
+    pub(super) fn softirq_tally(&self, cpu: u32, from: MonoNs, to: MonoNs) -> Tally {
+        self.softirqs.tally(cpu, from, to)
+    }
+
+    /// Time of a CPU's short softirqs over a stretch of time, as far as records tell.
+    pub(super) fn short_softirqs(&self, cpu: u32, from: MonoNs, to: MonoNs) -> DurNs {
+        self.softirqs.short_within(cpu, from, to)
+    }
+
+    /// Time of a CPU's long softirqs over a stretch of time.
+    pub(super) fn long_softirqs(&self, cpu: u32, from: MonoNs, to: MonoNs) -> DurNs {
+        self.softirqs.within(cpu, from, to)
+    }
+
+    /// The thread of the kernel's that takes packets in at an interface, if no softirq does.
+    pub(super) fn receiver(&self, id: InterfaceId, at: MonoNs) -> Option<TaskId> {
+        let task = self.receivers.get(&id).copied()?;
+        self.life_at(task, at).is_some_and(|life| receives_packets(&text(&life.comm))).then_some(task)
+    }
+
+    /// The thread that runs a CPU's softirqs when they are too many at a time.
+    pub(super) fn softirq_thread(&self, cpu: u32) -> Option<TaskId> {
+        self.softirq_threads.get(&cpu).copied()
+    }
+
     /// The name of an interface, or its number.
     pub(super) fn interface(&self, id: InterfaceId) -> String {
         self.interfaces.get(&id).map_or_else(|| format!("interface {}", id.ifindex), |fact| fact.name.clone())
@@ -726,36 +762,6 @@ impl Evidence {
     }
 }
 
-impl Softirqs {
-    fn add(&mut self, cpu: u32, end: MonoNs, body: &SoftirqBody) {
-        let runs = self.by_cpu.entry(cpu).or_default();
-        if runs.len() >= MAX_SOFTIRQS {
-            runs.pop_front();
-        }
-        runs.push_back(SoftirqRun { from: end.before(DurNs(body.duration_ns)), to: end, vector: body.vector });
-    }
-
-    fn trim(&mut self, before: MonoNs) {
-        for runs in self.by_cpu.values_mut() {
-            let old = runs.partition_point(|run| run.to < before);
-            runs.drain(..old);
-        }
-    }
-
-    fn overlapping(&self, cpu: u32, from: MonoNs, to: MonoNs) -> impl Iterator<Item = &SoftirqRun> {
-        let runs = self.by_cpu.get(&cpu).into_iter();
-        runs.flat_map(move |runs| runs.range(runs.partition_point(|run| run.to <= from)..))
-            .take_while(move |run| run.from < to)
-    }
-}
-
-impl SoftirqRuns for Softirqs {
-    fn within(&self, cpu: u32, from: MonoNs, to: MonoNs) -> DurNs {
-        let runs = self.overlapping(cpu, from, to);
-        runs.fold(DurNs::ZERO, |sum, run| sum.plus(run.to.min(to).since(run.from.max(from))))
-    }
-}
-
 fn median(times: impl Iterator<Item = MonoNs>) -> MonoNs {
     let mut times: Vec<MonoNs> = times.collect();
     times.sort_unstable();
@@ -766,6 +772,12 @@ fn padded(comm: &str) -> [u8; 16] {
     let mut padded = [0; 16];
     padded.iter_mut().zip(comm.bytes()).for_each(|(to, from)| *to = from);
     padded
+}
+
+/// Whether a kernel thread of this name takes packets in: threaded NAPI, of a device or a backlog.
+/// <https://github.com/torvalds/linux/blob/v6.12/net/core/dev.c> (`napi_kthread_create`)
+pub(crate) fn receives_packets(comm: &str) -> bool {
+    comm.starts_with("napi/") || comm.starts_with("backlog_napi/")
 }
 
 /// A thread's name as the kernel keeps it, NUL-padded.
@@ -782,7 +794,7 @@ pub(super) fn described(task: TaskId, comm: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Evidence, MAX_LIVES, MAX_MARKS, MAX_SOFTIRQS};
+    use super::{Evidence, MAX_LIVES, MAX_MARKS, Softirqs};
     use crate::attribution::story::{Actor, FUTEX, SERVER, Story, at};
 
     fn told(story: Story) -> Evidence {
@@ -797,11 +809,11 @@ mod tests {
         for turn in 0..MAX_MARKS as u64 {
             story.runs(turn * 2, SERVER).sleeps(turn * 2 + 1, SERVER, 1, FUTEX);
         }
-        story.softirq_storm(MAX_SOFTIRQS as u64 + 10);
+        story.softirq_storm(Softirqs::MOST as u64 + 10);
         let evidence = told(story);
         let life = evidence.life_at(SERVER.id(), at(0)).unwrap();
         assert_eq!((life.marks.len(), evidence.mark_count), (MAX_MARKS, MAX_MARKS));
-        assert_eq!(evidence.softirqs.by_cpu[&0].len(), MAX_SOFTIRQS);
+        assert_eq!(evidence.softirqs.count(0), Softirqs::MOST);
     }
 
     #[test]

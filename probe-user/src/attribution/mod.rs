@@ -21,6 +21,7 @@ mod rules;
 mod service;
 #[cfg(test)]
 mod single_loss;
+mod softirq;
 mod stall;
 mod storage;
 #[cfg(test)]
@@ -33,6 +34,7 @@ pub(crate) mod verdict;
 pub use attribute::Attributor;
 pub use cause::{CAUSES, Cause, CauseRow, Family};
 pub use evidence::Evidence;
+pub(crate) use evidence::{SOFTIRQ_THREAD, receives_packets};
 pub use ledger::{Entry, Episode, EpisodeCause, Gap, Hop, Judged, Ledger, Offender, Unresolved, Verdict};
 pub use rules::outside::{Lapse, Lapses};
 pub use service::{Condition, Service, Stay};

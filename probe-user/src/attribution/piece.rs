@@ -111,6 +111,22 @@ impl Piece {
         self.to.since(self.from)
     }
 
+    /// The cause that it is charged to.
+    pub(super) fn cause(&self) -> Option<Cause> {
+        match &self.found {
+            Found::Charged(charge) => charge.path.last().copied(),
+            Found::Unexplained(_) => None,
+        }
+    }
+
+    /// What proves its cause.
+    pub(super) fn facts(&self) -> &[String] {
+        match &self.found {
+            Found::Charged(charge) => &charge.evidence,
+            Found::Unexplained(_) => &[],
+        }
+    }
+
     /// Adds a fact to what proves its cause.
     pub(super) fn learn(&mut self, fact: String) {
         if let Found::Charged(charge) = &mut self.found

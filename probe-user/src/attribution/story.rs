@@ -10,9 +10,9 @@ use crate::event::{
 };
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, QdiscStay, Refusal, Stage, Stamp};
 use probe_wire::{
-    BackendRxBody, CpuAccount, DROP_OF_PORT, DirtiedBody, DropBody, FileWaitBody, Interrupt, OtherCallBody, QdiscBody,
-    ReclaimBody, STACK_DEPTH, SendHeldBody, Sighting, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody,
-    SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
+    BackendRxBody, CpuAccount, DROP_OF_PORT, DirtiedBody, DropBody, FileWaitBody, Interrupt, OtherCallBody, PacketBody,
+    QdiscBody, ReclaimBody, STACK_DEPTH, SendHeldBody, Sighting, SockCallBody, SockEnqueueBody, SoftirqBody,
+    SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
 };
 
 pub(crate) const MS: u64 = 1_000;
@@ -487,8 +487,37 @@ impl Story {
 
     /// A long softirq on CPU 0.
     pub(crate) fn softirq(&mut self, from: u64, to: u64, vector: u32) -> &mut Self {
-        let body = SoftirqBody { duration_ns: (to - from) * 1_000, vector, reserved: 0 };
+        let body = SoftirqBody { duration_ns: (to - from) * 1_000, vector, window_ns: 0 };
         self.push_on(to, SERVER.cpu(), IDLE, Body::Softirq(body))
+    }
+
+    /// Short softirqs on CPU 0 that took `sum` together.
+    pub(crate) fn softirqs(&mut self, from: u64, to: u64, sum: u64, vector: u32) -> &mut Self {
+        let window_ns = u32::try_from((to - from) * 1_000).unwrap();
+        let body = SoftirqBody { duration_ns: sum * 1_000, vector, window_ns };
+        self.push_on(to, SERVER.cpu(), IDLE, Body::Softirq(body))
+    }
+
+    /// A check comes in at an interface; in a softirq that has run for some time, or taken in by a
+    /// thread.
+    pub(crate) fn comes_in(&mut self, us: u64, at: InterfaceId, by: Option<Actor>, running: u64) -> &mut Self {
+        let body = PacketBody {
+            skb: 1,
+            netns: at.netns,
+            ifindex: at.ifindex,
+            queue: 0,
+            sighting: self.journey.request,
+            frame_len: 64,
+            softirq_ns: u32::try_from(running * 1_000).unwrap(),
+        };
+        match by {
+            Some(by) => self.push(us, by, 0, Body::PacketIngress(body)),
+            None => {
+                self.push_on(us, SERVER.cpu(), IDLE, Body::PacketIngress(body));
+                self.events.last_mut().expect("an event").softirq = 4;
+                self
+            }
+        }
     }
 
     pub(crate) fn softirq_storm(&mut self, count: u64) -> &mut Self {

@@ -20,7 +20,7 @@ pub(super) struct Named {
 
 impl Named {
     /// Whether it is a thread of the kernel's that mostly runs for microseconds at a time.
-    fn is_kernel_worker(&self) -> bool {
+    pub(super) fn is_kernel_worker(&self) -> bool {
         const WORKERS: [&[u8]; 5] = [b"kworker/", b"ksoftirqd/", b"migration/", b"rcu_", b"rcuc/"];
         self.task.tid == self.task.tgid && WORKERS.iter().any(|name| self.comm.starts_with(name))
     }
@@ -237,19 +237,21 @@ pub(super) struct Arrival {
     pub(super) at: MonoNs,
     pub(super) cpu: u32,
     pub(super) throttled: Throttled,
+    /// Softirq time of that CPU since attach, if the switch was recorded.
+    pub(super) softirq: Option<DurNs>,
     /// Who left for it.
     pub(super) before: Option<Named>,
 }
 
 impl Arrival {
     const fn recorded(switch: &Switch) -> Self {
-        let Switch { at, cpu, throttled, other, .. } = *switch;
-        Self { at, cpu, throttled, before: Some(other) }
+        let Switch { at, cpu, throttled, softirq, other, .. } = *switch;
+        Self { at, cpu, throttled, softirq: Some(softirq), before: Some(other) }
     }
 
     /// As the switch at the end of the slice tells it.
     const fn told_by(out: &Switch, at: MonoNs) -> Self {
-        Self { at, cpu: out.cpu, throttled: out.throttled, before: None }
+        Self { at, cpu: out.cpu, throttled: out.throttled, softirq: None, before: None }
     }
 
     pub(super) const fn is_recorded(&self) -> bool {
@@ -361,6 +363,9 @@ impl Interval<'_> {
 pub(super) trait SoftirqRuns {
     /// Time of long softirqs on `cpu` between `from` and `to`.
     fn within(&self, cpu: u32, from: MonoNs, to: MonoNs) -> DurNs;
+
+    /// Time of the short ones there, of which only sums are known.
+    fn short_within(&self, cpu: u32, from: MonoNs, to: MonoNs) -> DurNs;
 }
 
 /// What is known of one life of a thread.
@@ -896,8 +901,11 @@ impl<'a, 's> Walk<'a, 's> {
         let long = self.softirqs.within(cpu, from, to);
         let all_long = self.softirqs.within(cpu, since.at, end);
         let total = out.map_or(all_long, |out| out.softirq.minus(since.softirq));
-        let softirq = long.plus(spread(total.minus(all_long), part, whole));
-        let mut slice = Slice { cpu, softirq, ..Slice::default() };
+        let short = match out {
+            Some(_) => spread(total.minus(all_long), part, whole),
+            None => self.softirqs.short_within(cpu, from, to),
+        };
+        let mut slice = Slice { cpu, softirq: long.plus(short), ..Slice::default() };
         if let Some(out) = out {
             slice.account(&Taken::of(since, out, total), part, whole);
         }

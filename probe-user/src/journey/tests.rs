@@ -248,7 +248,7 @@ fn interface_fact(ifindex: u32, role: InterfaceRole, kind: &str) -> Fact {
 }
 
 fn packet(ifindex: u32, skb: u64, sighting: &Sighting) -> PacketBody {
-    PacketBody { skb, netns: 1, ifindex, queue: 0, sighting: *sighting, frame_len: 64, reserved: 0 }
+    PacketBody { skb, netns: 1, ifindex, queue: 0, sighting: *sighting, frame_len: 64, softirq_ns: 0 }
 }
 
 fn backend_rx(ifindex: u32, skb: u64) -> BackendRxBody {

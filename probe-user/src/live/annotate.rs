@@ -1,11 +1,12 @@
 //! What a record needs to be understood, said before it: names of kernel addresses and of drop
 //! reasons, and the threads that it is about.
 
+use crate::attribution::receives_packets;
 use crate::clock::MonoNs;
-use crate::event::{Body, Event, Fact, TaskFact, TaskId, decode};
+use crate::event::{Body, Event, Fact, InterfaceFact, InterfaceId, InterfaceRole, TaskFact, TaskId, decode};
 use crate::symbols::KernelSymbols;
 use crate::target::{task_fact, task_facts};
-use probe_wire::{EventHeader, EventKind};
+use probe_wire::{EventHeader, EventKind, PacketBody};
 use std::collections::HashSet;
 use zerocopy::FromBytes;
 
@@ -16,6 +17,8 @@ const MOST_THREADS: usize = 1 << 16;
 
 /// Devices whose names are said.
 const MOST_DEVICES: usize = 1 << 12;
+/// Most threads that are looked at because they took a packet in.
+const MOST_RECEIVERS: usize = 256;
 
 /// Knows what has been said already.
 #[derive(Debug)]
@@ -28,6 +31,11 @@ pub(super) struct Annotator {
     said_threads: HashSet<TaskId>,
     second: u64,
     lookups: u32,
+    /// Interfaces behind a ring, whose receiving threads are watched; empty if softirqs are not,
+    /// because then no thread can be told from what a softirq interrupted.
+    behind_rings: HashSet<InterfaceId>,
+    receivers: HashSet<TaskId>,
+    new_receivers: Vec<u32>,
 }
 
 impl Annotator {
@@ -41,6 +49,33 @@ impl Annotator {
             said_threads: HashSet::new(),
             second: 0,
             lookups: 0,
+            behind_rings: HashSet::new(),
+            receivers: HashSet::new(),
+            new_receivers: Vec::new(),
+        }
+    }
+
+    /// Looks out for the threads that take packets in at an interface, which has a stage before it.
+    pub(super) fn look_behind_ring(&mut self, interface: &InterfaceFact) {
+        if interface.role != InterfaceRole::PhysicalNic {
+            self.behind_rings.insert(interface.id);
+        }
+    }
+
+    /// Processes whose threads take packets in, each told once.
+    pub(super) fn take_receivers(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.new_receivers)
+    }
+
+    fn receiver(&mut self, event: &Event, body: &PacketBody) {
+        let id = InterfaceId { netns: body.netns, ifindex: body.ifindex };
+        let room = self.receivers.len() < MOST_RECEIVERS;
+        if room
+            && self.behind_rings.contains(&id)
+            && self.receivers.insert(event.task)
+            && task_fact(event.task).is_some_and(|fact| receives_packets(&fact.comm))
+        {
+            self.new_receivers.push(event.task.tgid);
         }
     }
 
@@ -68,6 +103,7 @@ impl Annotator {
             }
             Body::FileWait(body) => self.device(body.device, &mut say_now),
             Body::Dirtied(body) => self.device(body.device, &mut say_now),
+            Body::PacketIngress(body) => self.receiver(&event, body),
             Body::TaskExit(_) => {
                 self.said_threads.remove(&event.task);
             }
@@ -158,10 +194,12 @@ fn thread_of(event: &Event) -> TaskId {
     }
 }
 
-/// Cheap look at the kind: packets, the most of all records, name nothing.
+/// Cheap look at the kind: packets, the most of all records, name nothing, unless a thread takes
+/// them in.
 fn names_something(record: &[u8]) -> bool {
-    let kind = EventHeader::read_from_prefix(record).ok().and_then(|(header, _)| EventKind::try_from(header.kind).ok());
-    kind.is_some_and(|kind| match kind {
+    let Ok((header, _)) = EventHeader::read_from_prefix(record) else { return false };
+    EventKind::try_from(header.kind).is_ok_and(|kind| match kind {
+        EventKind::PacketIngress => header.softirq == 0 && header.tid != 0,
         EventKind::SwitchOut
         | EventKind::SwitchIn
         | EventKind::Waking
@@ -173,8 +211,7 @@ fn names_something(record: &[u8]) -> bool {
         | EventKind::FileWait
         | EventKind::Dirtied
         | EventKind::BackendRx => true,
-        EventKind::PacketIngress
-        | EventKind::PacketEgress
+        EventKind::PacketEgress
         | EventKind::SockEnqueue
         | EventKind::OtherRead
         | EventKind::OtherSend

@@ -194,16 +194,19 @@ impl<'a> Live<'a> {
 
     /// Says all that is known at the start, as of before the first event.
     fn introduce(&mut self, plan: &Plan<'_>, selection: &Selection, watched: &[u32], live_since: MonoNs) {
-        let Self { stream, annotator, observer, started_at, .. } = self;
+        let Self { attached, stream, annotator, observer, started_at, .. } = self;
         let mut say = |fact: &Fact| stream.fact(*started_at, fact, &mut |output| observer.see(output));
         say(&Fact::Run(run_fact(plan)));
         plan.count.iter().for_each(|&checks| say(&Fact::Limit { checks }));
         say(&Fact::Clock(clock::anchor()));
-        say(&Fact::Hooks { active: active_hooks(&self.attached) });
+        say(&Fact::Hooks { active: active_hooks(attached) });
         selection.chosen.iter().for_each(|chosen| say(&Fact::Interface(chosen.interface.clone())));
         let ids = selection.chosen.iter().map(|chosen| chosen.interface.id);
         ids.for_each(|interface| say(&Fact::Live { interface, since: live_since }));
         selection.chosen.iter().filter_map(surroundings::holders).for_each(|fact| say(&fact));
+        if sees_softirqs(attached) {
+            selection.chosen.iter().for_each(|chosen| annotator.look_behind_ring(&chosen.interface));
+        }
         watched.iter().for_each(|tgid| annotator.process(*tgid, &mut say));
     }
 
@@ -248,6 +251,9 @@ impl<'a> Live<'a> {
     fn turn(&mut self, over: &dyn Fn() -> bool) {
         let now = clock::now();
         let Some(drained) = self.drain_all(over) else { return };
+        for tgid in self.annotator.take_receivers() {
+            self.watch_process(now, tgid);
+        }
         let crowded = drained.more || drained.fullest >= self.ring_bytes / 2;
         let skipped = self.skip_watch.count();
         if crowded || skipped > self.skipped || now.since(self.counted_at) >= COUNT_EVERY {
@@ -338,6 +344,9 @@ impl<'a> Live<'a> {
     fn watch_interface(&mut self, now: MonoNs, attachment: &Attachment, fact: InterfaceFact) {
         let said = format!("also watching {} ({})", fact.name, fact.label);
         let (name, interface) = (fact.name.clone(), fact.id);
+        if sees_softirqs(&self.attached) {
+            self.annotator.look_behind_ring(&fact);
+        }
         self.push_fact(now, &Fact::Interface(fact));
         let before = active_hooks(&self.attached);
         match self.attached.attach_interface(attachment) {
@@ -416,10 +425,10 @@ fn request(plan: &Plan<'_>, selection: &Selection, watched: &[u32]) -> Request {
     }
 }
 
-/// Processes to watch from the start: those that were chosen, and those that hold the port of a
-/// signature.
+/// Processes to watch from the start: those that were chosen, those that hold the port of a
+/// signature, and the threads that run softirqs.
 fn watched(plan: &Plan<'_>, selection: &Selection, discovery: &Discovery) -> Vec<u32> {
-    let mut tgids: BTreeSet<u32> = selection.watch.iter().copied().collect();
+    let mut tgids: BTreeSet<u32> = selection.watch.iter().chain(&discovery.softirq_threads).copied().collect();
     for rule in plan.signatures.iter().flat_map(|signature| &signature.rules) {
         let transport = match rule.protocol {
             6 => Transport::Tcp,
@@ -449,6 +458,12 @@ fn run_fact(plan: &Plan<'_>) -> RunFact {
 fn active_hooks(attached: &Attached) -> Vec<String> {
     let is_active = |state: &&HookState| matches!(state.outcome, Outcome::Attached(_));
     attached.hooks().iter().filter(is_active).map(|state| state.hook.name.to_owned()).collect()
+}
+
+/// Whether a thread that takes a packet in can be told from one that a softirq interrupted.
+fn sees_softirqs(attached: &Attached) -> bool {
+    let active = active_hooks(attached);
+    ["softirq_entry", "softirq_exit"].iter().all(|hook| active.iter().any(|name| name == hook))
 }
 
 fn say_refusals(attached: &Attached, observer: &mut dyn Observer) {

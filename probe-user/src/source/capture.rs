@@ -260,7 +260,7 @@ impl<'a> Stream<'a> {
             queue: 0,
             sighting,
             frame_len: frame.wire_len,
-            reserved: 0,
+            softirq_ns: 0,
         };
         Event {
             at: MonoNs(frame.time_ns),

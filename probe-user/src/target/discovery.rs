@@ -6,6 +6,7 @@ use super::netns::{self, Contents};
 use super::port::{self, Transport};
 use super::process::{self, Process};
 use super::{container, machine};
+use crate::attribution::SOFTIRQ_THREAD;
 use crate::event::InterfaceId;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -25,6 +26,9 @@ pub struct Discovery {
     pub containers: Vec<Container>,
     /// What could not be looked at.
     pub gaps: Vec<Gap>,
+    /// The kernel's threads for softirqs that are too many at a time, one for each CPU.
+    #[serde(skip)]
+    pub softirq_threads: Vec<u32>,
 }
 
 impl Discovery {
@@ -49,6 +53,7 @@ impl Discovery {
             namespaces,
             interfaces,
             gaps,
+            softirq_threads: processes.iter().filter(|process| is_softirq_thread(process)).map(|it| it.tgid).collect(),
         }
     }
 
@@ -106,6 +111,10 @@ impl Discovery {
         let outside: Vec<u32> = elsewhere.flat_map(|other| &other.tgids).copied().collect();
         port::owners(&namespace.tgids, &outside, transport, port)
     }
+}
+
+fn is_softirq_thread(process: &Process) -> bool {
+    process.comm.starts_with(SOFTIRQ_THREAD)
 }
 
 fn interfaces_of(contents: &Contents, cookies: &HashMap<u64, u64>) -> Vec<Interface> {

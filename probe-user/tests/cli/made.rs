@@ -87,7 +87,7 @@ impl Made {
             queue: 1,
             sighting: sighting(check, request),
             frame_len: 60,
-            reserved: 0,
+            softirq_ns: 0,
         };
         self.event(at, if request { Body::PacketIngress(packet) } else { Body::PacketEgress(packet) });
     }

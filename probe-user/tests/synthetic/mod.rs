@@ -92,7 +92,7 @@ pub(crate) fn arrival(n: u64, at: u64) -> Event {
 }
 
 fn packet(skb: u64, sighting: &Sighting) -> PacketBody {
-    PacketBody { skb, netns: 1, ifindex: PNIC, queue: 1, sighting: *sighting, frame_len: 64, reserved: 0 }
+    PacketBody { skb, netns: 1, ifindex: PNIC, queue: 1, sighting: *sighting, frame_len: 64, softirq_ns: 0 }
 }
 
 fn event(at: u64, n: u64, softirq: u32, body: Body) -> Event {

@@ -941,7 +941,13 @@ pub const CASES: &[Case] = &[
         interval_ms: 50,
         fault: Fault::ServerAndBlackhole { after_ms: 20, for_ms: 250 },
         fault_ms: 100,
-        expect: Expect { slow: &["host.forwarding"], lost: &["host.forwarding"], offender: None, beside: &[], at_least: 1 },
+        expect: Expect {
+            slow: &["host.forwarding"],
+            lost: &["host.forwarding"],
+            offender: None,
+            beside: &[],
+            at_least: 1,
+        },
         twin_of: Some("dns-deaf"),
         proof: Counter::NotForwarded,
         ..QUIET

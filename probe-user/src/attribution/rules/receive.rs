@@ -1,16 +1,24 @@
-//! `nic.rx_softirq`: in the ring or backlog while receive softirq is slow or not run.
+//! `nic.rx_softirq`: in the ring or backlog while receive softirq is slow or not run; and
+//! `nic.tx_queue` where the ring is a veth's, and the thread that empties it is behind.
 
+use super::thread::softirq_offender;
 use super::{Leg, accept, counted, transmit};
 use crate::attribution::cause::Cause;
-use crate::attribution::evidence::SoftirqRun;
+use crate::attribution::evidence::{described, text};
 use crate::attribution::ledger::Offender;
 use crate::attribution::piece::{Charge, Piece};
+use crate::attribution::softirq::SoftirqRun;
+use crate::attribution::thread::{Interval, Runnable, Slice, State};
 use crate::clock::MonoNs;
+use crate::event::TaskId;
 use crate::journey::{Stage, Stamp};
 
 /// Names of softirq vectors, in the order of their numbers.
 const VECTORS: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
+
+/// The vector of received packets.
+pub(super) const NET_RX: u32 = 3;
 
 /// The name of a softirq vector.
 pub(super) fn vector(number: u32) -> &'static str {
@@ -26,11 +34,97 @@ pub(in crate::attribution) fn receive(leg: &Leg<'_>) -> Vec<Piece> {
     let Some(end) = leg.end else {
         return vec![Piece::unexplained(leg.from, leg.to, leg.span, leg.out_of_sight())];
     };
-    let mut pieces = transmit::stays(leg);
-    let queued_until = pieces.iter().map(|piece| piece.to).fold(leg.from, MonoNs::max);
-    pieces.extend(leg.evidence.softirqs(end.cpu, queued_until, leg.to).map(|run| held(leg, run, end.cpu)));
+    let mut pieces = taken_in(leg, end, transmit::stays(leg));
     fill(&mut pieces, leg, &unseen(leg, end));
     pieces
+}
+
+/// After `stays` in queueing disciplines: in a ring or backlog, until a softirq or a thread takes it
+/// in. A discipline whose device is stopped waits for that thread too.
+pub(super) fn taken_in(leg: &Leg<'_>, end: &Stamp, stays: Vec<Piece>) -> Vec<Piece> {
+    let queued_until = stays.iter().map(|piece| piece.to).fold(leg.from, MonoNs::max);
+    let veth = leg.evidence.interface_fact(end.interface).is_some_and(|fact| fact.kind == "veth");
+    let Some(thread) = leg.evidence.receiver(end.interface, leg.to).filter(|_| veth) else {
+        let runs = leg.evidence.softirqs(end.cpu, queued_until, leg.to);
+        let mut pieces: Vec<Piece> = stays.into_iter().chain(runs.map(|run| held(leg, run, end.cpu))).collect();
+        let gaps = gaps(&mut pieces, queued_until, leg.to);
+        pieces.extend(gaps.into_iter().flat_map(|(from, to)| deferred(leg, end.cpu, from, to)));
+        return pieces;
+    };
+    let stays = stays.into_iter().flat_map(|stay| behind(leg, end, thread, stay));
+    stays.chain(by_thread(leg, end, thread, queued_until, leg.to)).collect()
+}
+
+/// A stay in a discipline whose device was stopped, as what the thread did that empties its ring.
+fn behind(leg: &Leg<'_>, end: &Stamp, thread: TaskId, stay: Piece) -> Vec<Piece> {
+    if stay.cause() != Some(Cause::NicTxQueue) {
+        return vec![stay];
+    }
+    let pieces = by_thread(leg, end, thread, stay.from, stay.to);
+    let settle = |mut piece: Piece| {
+        if piece.cause().is_none() {
+            return Piece { from: piece.from, to: piece.to, ..stay.clone() };
+        }
+        stay.facts().iter().for_each(|fact| piece.learn(fact.clone()));
+        piece
+    };
+    pieces.into_iter().map(settle).collect()
+}
+
+/// In the ring of a veth, which a kernel thread empties (threaded NAPI).
+fn by_thread(leg: &Leg<'_>, end: &Stamp, thread: TaskId, from: MonoNs, to: MonoNs) -> Vec<Piece> {
+    let name = leg.evidence.name(thread, leg.to);
+    let role = format!("{name}, which takes packets in at {},", leg.evidence.interface(end.interface));
+    let intervals = leg.evidence.intervals(thread, from, to);
+    if intervals.is_empty() {
+        return vec![Piece::unexplained(from, to, leg.span, format!("what {role} did is not known"))];
+    }
+    intervals.iter().flat_map(|interval| thread_did(leg, thread, &role, interval)).collect()
+}
+
+fn thread_did(leg: &Leg<'_>, thread: TaskId, role: &str, interval: &Interval<'_>) -> Vec<Piece> {
+    let Interval { from, to, state } = *interval;
+    let time = interval.time();
+    match state {
+        State::OnCpu(slice) => at_work(leg, thread, role, interval, &slice),
+        State::Runnable(runnable) => vec![Piece::charged(from, to, leg.span, starved(leg, role, to, &runnable))],
+        State::Blocked(_) | State::Stopped { .. } => {
+            vec![Piece::unexplained(from, to, leg.span, format!("{role} slept for {time}"))]
+        }
+        State::Unknown(reason) => vec![Piece::unexplained(from, to, leg.span, format!("{role} did: {reason}"))],
+    }
+}
+
+/// On a CPU: at work on other packets, and what of the time was not the thread's.
+fn at_work(leg: &Leg<'_>, thread: TaskId, role: &str, interval: &Interval<'_>, slice: &Slice) -> Vec<Piece> {
+    let Interval { from, to, .. } = *interval;
+    let (time, cpu, softirq) = (interval.time(), slice.cpu, slice.softirq);
+    let cut = to.before(slice.gaps()).max(from);
+    let doubt = cut.after(softirq).min(to);
+    let fact = format!("{role} was at work on others for {time}");
+    let offender =
+        Offender { device: leg.evidence.interface(leg.start.interface), ..leg.evidence.offender(thread, to) };
+    let busy = Charge::new(Cause::NicTxQueue, Some(offender), fact).meaning("the consumer of its ring is behind");
+    let fact = format!("softirqs took {softirq} of the {time} that {role} held CPU {cpu}");
+    let stolen = Charge::new(Cause::NicRxSoftirq, Some(softirq_offender(None, cpu)), fact);
+    let reason = format!("interrupts or the hypervisor had CPU {cpu}, which {role} held");
+    let pieces = [
+        Piece::charged(from, cut, leg.span, busy),
+        Piece::charged(cut, doubt, leg.span, stolen),
+        Piece::unexplained(doubt, to, leg.span, reason),
+    ];
+    pieces.into_iter().filter(|piece| piece.from < piece.to).collect()
+}
+
+fn starved(leg: &Leg<'_>, role: &str, at: MonoNs, runnable: &Runnable<'_>) -> Charge {
+    let gap = runnable.to.map_or(at, |back| back.at).since(runnable.from);
+    // A worker of the kernel's that ran last does not tell who ran before it.
+    let instead = runnable.instead().filter(|named| !named.is_kernel_worker());
+    let offender = instead.map(|named| leg.evidence.offender_named(named, at));
+    let who = instead.map(|named| format!("{} ran instead", described(named.task, &text(&named.comm))));
+    let fact = format!("{role} waited {gap} for a CPU");
+    let charge = Charge::new(Cause::NicRxSoftirq, offender, fact).with(who);
+    charge.meaning("the thread that takes packets in did not get a CPU")
 }
 
 /// What the rest of the way in came to. A full accept queue ignores a SYN without any drop.
@@ -56,23 +150,42 @@ fn held(leg: &Leg<'_>, run: &SoftirqRun, cpu: u32) -> Piece {
         vector(run.vector),
         run.to.since(run.from)
     );
-    let device = Offender { device: format!("softirq {} CPU {cpu}", vector(run.vector)), ..Offender::default() };
-    Piece::charged(from, to, leg.span, Charge::new(Cause::NicRxSoftirq, Some(device), fact))
+    let offender = softirq_offender(Some(run.vector), cpu);
+    Piece::charged(from, to, leg.span, Charge::new(Cause::NicRxSoftirq, Some(offender), fact))
+}
+
+/// Softirqs were left to the thread for them, and that thread did not get its CPU.
+fn deferred(leg: &Leg<'_>, cpu: u32, from: MonoNs, to: MonoNs) -> Vec<Piece> {
+    let Some(thread) = leg.evidence.softirq_thread(cpu) else { return Vec::new() };
+    let role = format!("{}, which is to receive what CPU {cpu} has not received yet,", leg.evidence.name(thread, to));
+    let intervals = leg.evidence.intervals(thread, from, to);
+    let waits = intervals.iter().filter_map(|interval| match interval.state {
+        State::Runnable(runnable) => Some((interval.from, interval.to, runnable)),
+        _ => None,
+    });
+    let charged = waits.map(|(from, to, runnable)| (from, to, starved(leg, &role, to, &runnable)));
+    charged.map(|(from, to, charge)| Piece::charged(from, to, leg.span, charge)).collect()
 }
 
 /// Adds an unexplained piece with `reason` for every stretch that no piece covers.
 pub(super) fn fill(pieces: &mut Vec<Piece>, leg: &Leg<'_>, reason: &str) {
+    let gaps = gaps(pieces, leg.from, leg.to);
+    pieces.extend(gaps.into_iter().map(|(from, to)| Piece::unexplained(from, to, leg.span, reason)));
+}
+
+/// The stretches that no piece covers; sorts the pieces.
+fn gaps(pieces: &mut [Piece], from: MonoNs, to: MonoNs) -> Vec<(MonoNs, MonoNs)> {
     pieces.sort_by_key(|piece| piece.from);
-    let mut cursor = leg.from;
+    let mut cursor = from;
     let mut gaps = Vec::new();
     for piece in &*pieces {
         if cursor < piece.from {
-            gaps.push(Piece::unexplained(cursor, piece.from, leg.span, reason));
+            gaps.push((cursor, piece.from));
         }
         cursor = cursor.max(piece.to);
     }
-    if cursor < leg.to {
-        gaps.push(Piece::unexplained(cursor, leg.to, leg.span, reason));
+    if cursor < to {
+        gaps.push((cursor, to));
     }
-    pieces.append(&mut gaps);
+    gaps
 }

@@ -3,7 +3,7 @@
 //!
 //! A wait is handed to the rules for waits, which come back here for the waker's own timeline.
 
-use super::receive::vector;
+use super::receive::{NET_RX, vector};
 use super::starvation::{self, starved};
 use super::{counted, wait};
 use crate::attribution::cause::Cause;
@@ -11,9 +11,10 @@ use crate::attribution::evidence::{Evidence, described, text};
 use crate::attribution::flow::Flow;
 use crate::attribution::ledger::Offender;
 use crate::attribution::piece::{Charge, Found, Piece, came_by};
+use crate::attribution::softirq::{Taken, Tally};
 use crate::attribution::storage::Reclaim;
 use crate::attribution::symbol::StackRef;
-use crate::attribution::thread::{Interval, Ready, Runnable, Slice, State, is_in_doubt, spread};
+use crate::attribution::thread::{Arrival, Interval, Ready, Runnable, Slice, State, is_in_doubt, spread};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::TaskId;
 use crate::journey::Span;
@@ -25,6 +26,8 @@ const NOTHING_KNOWN: &str = "no records of the thread that held it";
 
 /// Intervals from which on those that are alike are charged alike.
 const MANY: usize = 256;
+/// Of so many alike waits for a CPU, softirqs are left out that took less than this part of one.
+const MINOR: u64 = 8;
 
 /// What a thread is to a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,7 +186,7 @@ pub(in crate::attribution) fn charge(evidence: &Evidence, seat: &Seat, from: Mon
     if intervals.is_empty() {
         return if from < to { vec![seat.unknown(evidence, whole, NOTHING_KNOWN)] } else { Vec::new() };
     }
-    let mut work = Work::of(&intervals, to.since(from));
+    let mut work = Work::of(evidence, &intervals, from, to);
     work.starved = starved(evidence, seat, work.on_cpu, from, to);
     if intervals.len() > MANY {
         return alike(evidence, seat, intervals, &work);
@@ -230,7 +233,9 @@ impl Alike {
             State::Runnable(runnable) => {
                 let back = runnable.to?;
                 let plain = runnable.throttled().is_none_or(|grown| grown.time == DurNs::ZERO);
-                let calm = evidence.softirqs(back.cpu, interval.from, interval.to).next().is_none();
+                let none = evidence.softirqs(back.cpu, interval.from, interval.to).next().is_none();
+                let short = short_softirqs(evidence, *interval, &runnable, back);
+                let calm = none && short.0 <= interval.time().0 / MINOR;
                 let instead = runnable.instead().map(|named| named.task);
                 (plain && calm).then_some(Self::Queued(runnable.ready, instead))
             }
@@ -246,7 +251,7 @@ impl Alike {
 fn state(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, work: &Work) -> Vec<Piece> {
     let mut pieces = match interval.state {
         State::OnCpu(slice) => running(evidence, seat, interval, &slice, work),
-        State::Runnable(runnable) => queued(evidence, seat, interval, &runnable),
+        State::Runnable(runnable) => queued(evidence, seat, interval, &runnable, work),
         State::Blocked(blocked) => wait::blocked(evidence, seat, interval, &blocked),
         State::Stopped { state } => vec![stopped(evidence, seat, interval, &format!("kernel state {state:#x}"))],
         State::Unknown(reason) if is_in_doubt(reason) => {
@@ -260,21 +265,44 @@ fn state(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, work: &Work) 
     pieces
 }
 
-/// How much of a stretch the thread was on CPU, what others took there taken out.
+/// What is true of a stretch as a whole.
 struct Work {
+    /// How much of it the thread was on CPU, softirqs taken out.
     on_cpu: DurNs,
     whole: DurNs,
     /// It received all the while and sent nothing, as a fact.
     starved: Option<String>,
+    /// What each CPU that it ran on or waited for spent in softirqs.
+    softirqs: Vec<(u32, Tally)>,
 }
 
 impl Work {
-    fn of(intervals: &[Interval<'_>], whole: DurNs) -> Self {
+    fn of(evidence: &Evidence, intervals: &[Interval<'_>], from: MonoNs, to: MonoNs) -> Self {
         let on_cpu = intervals.iter().filter_map(|interval| match interval.state {
             State::OnCpu(slice) => Some(interval.time().minus(slice.gaps())),
             _ => None,
         });
-        Self { on_cpu: on_cpu.fold(DurNs::ZERO, DurNs::plus), whole, starved: None }
+        let mut softirqs: Vec<(u32, Tally)> = Vec::new();
+        for cpu in intervals.iter().filter_map(shared_cpu) {
+            if softirqs.iter().all(|(known, _)| *known != cpu) {
+                softirqs.push((cpu, evidence.softirq_tally(cpu, from, to)));
+            }
+        }
+        Self { on_cpu: on_cpu.fold(DurNs::ZERO, DurNs::plus), whole: to.since(from), starved: None, softirqs }
+    }
+
+    /// The softirqs that took most of what softirqs took of a CPU.
+    fn main_softirq(&self, cpu: u32) -> Option<(u32, Taken)> {
+        self.softirqs.iter().find(|(known, _)| *known == cpu)?.1.main()
+    }
+}
+
+/// The CPU that a thread may have shared with softirqs.
+const fn shared_cpu(interval: &Interval<'_>) -> Option<u32> {
+    match interval.state {
+        State::OnCpu(slice) if slice.softirq.0 > 0 => Some(slice.cpu),
+        State::Runnable(Runnable { to: Some(back), .. }) => Some(back.cpu),
+        _ => None,
     }
 }
 
@@ -290,7 +318,7 @@ fn running(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, slice: &Sli
                 Some(reclaim) => reclaiming(evidence, seat, part, reclaim),
                 None => working(evidence, seat, part, work),
             };
-            pieces.extend(on_cpu(evidence, seat, part, &slice, charge));
+            pieces.extend(on_cpu(evidence, seat, part, &slice, (work, charge)));
             cursor = to;
         }
     };
@@ -312,7 +340,13 @@ fn reclaiming(evidence: &Evidence, seat: &Seat, at: Interval<'_>, reclaim: &Recl
     seat.leaf(Cause::MemoryReclaim, Some(evidence.offender(seat.task, at.to)), fact)
 }
 
-fn on_cpu(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, slice: &Slice, charge: Charge) -> Vec<Piece> {
+fn on_cpu(
+    evidence: &Evidence,
+    seat: &Seat,
+    interval: Interval<'_>,
+    slice: &Slice,
+    (work, charge): (&Work, Charge),
+) -> Vec<Piece> {
     let Slice { cpu, softirq, interrupts, steal, unknown } = *slice;
     let cut = interval.to.before(slice.gaps()).max(interval.from);
     let held = format!("of the {} the thread held CPU {cpu}", interval.time());
@@ -323,16 +357,16 @@ fn on_cpu(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, slice: &Slic
         cursor = cursor.after(time).min(interval.to);
         (from, cursor)
     };
-    let gap = |(from, to), offender, fact: String, who| {
-        let charge = seat.leaf(Cause::HostCpuGap, Some(offender), fact).with(who);
-        Piece::charged(from, to, seat.span, charge)
+    let gap = |(from, to), who, fact: String| {
+        Piece::charged(from, to, seat.span, seat.leaf(Cause::HostCpuGap, Some(device(who)), fact))
     };
-    let who = vectors(evidence, cpu, interval);
-    pieces.push(gap(next(softirq), cpu_offender(cpu), format!("softirqs took {softirq} {held}"), who));
+    let (from, to) = next(softirq);
+    let softirqs = stolen(evidence, seat, interval.to, cpu, (work, format!("softirqs took {softirq} {held}")));
+    pieces.push(Piece::charged(from, to, seat.span, softirqs));
     let fact = format!("interrupts took {interrupts} {held}, by the run queue's account");
-    pieces.push(gap(next(interrupts), device(format!("interrupts CPU {cpu}")), fact, None));
+    pieces.push(gap(next(interrupts), format!("interrupts CPU {cpu}"), fact));
     let fact = format!("the hypervisor took {steal} {held}, by the run queue's account");
-    pieces.push(gap(next(steal), device(format!("hypervisor CPU {cpu}")), fact, None));
+    pieces.push(gap(next(steal), format!("hypervisor CPU {cpu}"), fact));
     let (from, to) = next(unknown);
     let reason = format!("the kernel charged the thread {unknown} less than it seems to have held CPU {cpu}");
     pieces.push(Piece::unexplained(from, to, seat.span, seat.doubt(evidence, to, &reason)));
@@ -343,7 +377,7 @@ fn on_cpu(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, slice: &Slic
 fn working(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, work: &Work) -> Charge {
     let name = evidence.name(seat.task, interval.to);
     let offender = Some(evidence.offender(seat.task, interval.to));
-    let Work { on_cpu, whole, starved } = work;
+    let Work { on_cpu, whole, starved, .. } = work;
     let (who, what) = match (seat.role, seat.waits.last()) {
         (Role::Reader, _) => ("reader", " while the check waited in the socket"),
         (Role::Server, _) => ("holder of the check", ""),
@@ -359,23 +393,39 @@ fn working(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, work: &Work
     terminal.unwrap_or_else(|| seat.leaf(Cause::AppOnCpu, offender, fact))
 }
 
-fn cpu_offender(cpu: u32) -> Offender {
-    device(format!("softirq CPU {cpu}"))
-}
-
 fn device(name: String) -> Offender {
     Offender { device: name, ..Offender::default() }
 }
 
-/// Which long softirqs were among it.
-fn vectors(evidence: &Evidence, cpu: u32, interval: Interval<'_>) -> Option<String> {
-    let runs = evidence.softirqs(cpu, interval.from, interval.to);
-    let longest = runs.max_by_key(|run| run.to.since(run.from))?;
-    Some(format!("the longest was {} of {}", longest.to.since(longest.from), vector(longest.vector)))
+/// The CPU of a thread ran softirqs instead; `fact` proves it where no record tells which.
+fn stolen(evidence: &Evidence, seat: &Seat, at: MonoNs, cpu: u32, (work, fact): (&Work, String)) -> Charge {
+    let Some((number, Taken { time, longest })) = work.main_softirq(cpu) else {
+        return seat.leaf(Cause::HostCpuGap, Some(softirq_offender(None, cpu)), fact);
+    };
+    let at_once = if longest > DurNs::ZERO { format!(", up to {longest} at a time") } else { String::new() };
+    let share = time.0.saturating_mul(100) / work.whole.0.max(1);
+    let whole =
+        format!("CPU {cpu} spent {time} of the {} ({share} %) in {} softirqs{at_once}", work.whole, vector(number));
+    let same = format!("they run on the CPU of {}", evidence.name(seat.task, at));
+    let offender = softirq_offender(Some(number), cpu);
+    let charge = seat.leaf(Cause::HostCpuGap, Some(offender), whole).with(Some(same));
+    if number == NET_RX { charge.meaning("the thread's CPU was busy receiving packets") } else { charge }
+}
+
+/// Softirqs of a CPU, of one vector if it is known.
+pub(super) fn softirq_offender(number: Option<u32>, cpu: u32) -> Offender {
+    let name = number.map_or(String::new(), |number| format!("{} ", vector(number)));
+    device(format!("softirq {name}CPU {cpu}"))
 }
 
 /// Runnable: out of quota, behind interrupt work on its CPU, or behind other threads.
-fn queued(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, runnable: &Runnable<'_>) -> Vec<Piece> {
+fn queued(
+    evidence: &Evidence,
+    seat: &Seat,
+    interval: Interval<'_>,
+    runnable: &Runnable<'_>,
+    work: &Work,
+) -> Vec<Piece> {
     let throttled = quota_part(interval, runnable);
     let cut = interval.from.after(throttled);
     let mut pieces = Vec::new();
@@ -383,7 +433,7 @@ fn queued(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, runnable: &R
         let charge = quota(evidence, seat, interval, runnable);
         pieces.push(Piece::charged(interval.from, cut, seat.span, charge));
     }
-    pieces.extend(behind(evidence, seat, Interval { from: cut, ..interval }, runnable));
+    pieces.extend(behind(evidence, seat, Interval { from: cut, ..interval }, runnable, work));
     pieces
 }
 
@@ -416,27 +466,53 @@ fn quota(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, runnable: &Ru
     seat.leaf(Cause::AppQuotaThrottle, Some(offender), fact)
 }
 
-/// A wait for a CPU without quota: long softirqs on the CPU that it got, then other threads.
-fn behind(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, runnable: &Runnable<'_>) -> Vec<Piece> {
+/// A wait for a CPU without quota: softirqs on the CPU that it got, then other threads.
+fn behind(
+    evidence: &Evidence,
+    seat: &Seat,
+    interval: Interval<'_>,
+    runnable: &Runnable<'_>,
+    work: &Work,
+) -> Vec<Piece> {
+    let charge = ran_instead(evidence, seat, interval, runnable);
+    let Some(back) = runnable.to else {
+        return vec![Piece::charged(interval.from, interval.to, seat.span, charge)];
+    };
+    let mut short = short_softirqs(evidence, interval, runnable, back);
+    let softirq = |from: MonoNs, to: MonoNs, runs: &str| {
+        let fact = format!("{runs} {} on CPU {}, for which the thread waited", to.since(from), back.cpu);
+        Piece::charged(from, to, seat.span, stolen(evidence, seat, to, back.cpu, (work, fact)))
+    };
     let mut pieces = Vec::new();
     let mut cursor = interval.from;
-    let charge = ran_instead(evidence, seat, interval, runnable);
-    for run in runnable.to.into_iter().flat_map(|back| evidence.softirqs(back.cpu, interval.from, interval.to)) {
+    let mut others = |from: MonoNs, to: MonoNs, pieces: &mut Vec<Piece>| {
+        let cut = from.after(DurNs(short.0.min(to.since(from).0)));
+        short = short.minus(cut.since(from));
+        pieces.push(softirq(from, cut, "short softirqs took"));
+        pieces.push(Piece::charged(cut, to, seat.span, charge.clone()));
+    };
+    for run in evidence.softirqs(back.cpu, interval.from, interval.to) {
         let (from, to) = (run.from.max(cursor), run.to.min(interval.to));
-        let cpu = runnable.to.map_or(0, |back| back.cpu);
-        let fact = format!(
-            "a {} softirq ran {} on CPU {cpu}, for which the thread waited",
-            vector(run.vector),
-            to.since(from)
-        );
-        pieces.push(Piece::charged(cursor, from, seat.span, charge.clone()));
-        let softirq = seat.leaf(Cause::HostCpuGap, Some(cpu_offender(cpu)), fact);
-        pieces.push(Piece::charged(from, to, seat.span, softirq));
-        cursor = to;
+        others(cursor, from, &mut pieces);
+        pieces.push(softirq(from, to, &format!("a {} softirq ran", vector(run.vector))));
+        cursor = to.max(cursor);
     }
-    pieces.push(Piece::charged(cursor, interval.to, seat.span, charge));
+    others(cursor, interval.to, &mut pieces);
     pieces.retain(|piece| piece.from < piece.to);
     pieces
+}
+
+/// Time of short softirqs on the CPU that it got. If it was taken off this very CPU, the switches
+/// tell the sum; after a wake-up, only what records tell is known.
+fn short_softirqs(evidence: &Evidence, interval: Interval<'_>, runnable: &Runnable<'_>, back: Arrival) -> DurNs {
+    let taken_off = matches!(runnable.ready, Ready::Preempted | Ready::Yielded);
+    let out = runnable.out.filter(|out| taken_off && out.cpu == back.cpu);
+    let Some((out, softirq)) = out.zip(back.softirq) else {
+        return evidence.short_softirqs(back.cpu, interval.from, interval.to);
+    };
+    let long = evidence.long_softirqs(back.cpu, out.at, back.at);
+    let short = softirq.minus(out.softirq).minus(long);
+    spread(short, interval.time(), back.at.since(out.at))
 }
 
 fn ran_instead(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, runnable: &Runnable<'_>) -> Charge {

@@ -1,6 +1,6 @@
 //! `nic.qdisc`, `nic.tx_queue` and the send half of `app.socket_queue`.
 
-use super::receive::fill;
+use super::receive::{self, fill};
 use super::{Leg, counted, outside};
 use crate::attribution::cause::Cause;
 use crate::attribution::evidence::text;
@@ -97,7 +97,10 @@ pub(in crate::attribution) fn transmit(leg: &Leg<'_>) -> Vec<Piece> {
         return vec![Piece::charged(leg.from, leg.to, leg.span, charge)];
     }
     let mut pieces = stays(leg);
-    pieces.extend(after_queue(leg, &pieces));
+    match leg.end.filter(|end| end.stage == Stage::VnicRx) {
+        Some(end) => pieces = receive::taken_in(leg, end, pieces),
+        None => pieces.extend(after_queue(leg, &pieces)),
+    }
     let reason = match leg.evidence.blind().qdiscs {
         true => "in the transmit path, and queueing disciplines are not watched",
         false => "in the transmit path, and no stay in a queueing discipline was seen",

@@ -83,6 +83,7 @@ fn host() -> Discovery {
         machines: vec![machine],
         containers: vec![container("abc111", SERVER, POD), container("abd222", 1, HOME)],
         gaps: Vec::new(),
+        ..Discovery::default()
     }
 }
 
