@@ -107,6 +107,16 @@ scenarios! {
     quiet_http_is_blamed_for_nothing: "http-healthy",
     a_computing_http_handler_is_on_cpu: "http-handler-computes",
     a_sleeping_http_handler_is_a_wait_of_its_own: "http-handler-sleeps",
+    softirq_on_the_worker_s_cpu_is_no_work_of_its_own: "softirq-on-worker-cpu",
+    short_softirqs_in_a_long_slice_are_no_work_of_its_own: "short-softirqs-on-worker-cpu",
+    a_busy_receive_cpu_delays_and_drops: "backlog-behind-storm",
+    a_ring_whose_consumer_is_behind_is_the_transmit_queue: "consumer-behind",
+    a_consumer_without_cpu_is_receive_softirq: "consumer-starved",
+    a_late_server_elsewhere_is_outside: "server-elsewhere-late",
+    a_request_behind_a_shaper_is_not_outside: "asking-behind-shaper",
+    a_silent_neighbour_is_forwarding: "neighbour-silent",
+    a_failed_neighbour_drops_in_forwarding: "neighbour-fails",
+    a_used_up_hop_limit_drops_in_forwarding: "hops-used-up",
 }
 
 #[test]

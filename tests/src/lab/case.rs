@@ -203,6 +203,30 @@ pub enum Fault {
         /// The route to the server becomes a black hole then, for so long, ms.
         blackhole_ms: u64,
     },
+    /// Datagrams for nobody come in through a second NIC; each is expensive to receive, and CPU 1
+    /// receives them all. In a pod, it also receives what is for the pod.
+    ReceiveStorm {
+        /// Sockets that send; one can have fewer on their way than the backlog holds.
+        sockets: usize,
+        /// Datagrams that each sends in a row; the kernel receives at most 64 at a time.
+        burst: u32,
+        /// Their rate, Mbit/s; CPU 1 is busy with about 11.
+        mbit: u32,
+    },
+    /// Bulk traffic enters the pod, whose kernel thread for receiving is behind.
+    SlowConsumer {
+        /// Sockets that send.
+        sockets: usize,
+    },
+    /// The pod's kernel thread for receiving does not get its CPU.
+    StarvedConsumer,
+    /// Nobody answers who the pod's address belongs to.
+    NeighbourSilent {
+        /// The host gives up after one question, and not only after three.
+        fails: bool,
+    },
+    /// Checks have one hop left when they reach the host.
+    HopLimit,
     /// The client does not read answers.
     ClientReadsLate,
     /// The client does not send, then sends all that is overdue.
@@ -1011,6 +1035,115 @@ pub const CASES: &[Case] = &[
         expect: slow(&["app.self_wait"], "echo-worker-0"),
         twin_of: Some("http-handler-computes"),
         proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "softirq-on-worker-cpu",
+        claim: "all packets of a NIC are received on the CPU of the serving thread",
+        server: Server::Process(Process { work_us: 4_000, cpu: Some(1), ..ECHO }),
+        fault: Fault::ReceiveStorm { sockets: 1, burst: 24, mbit: 10 },
+        fault_ms: 600,
+        expect: slow(&["host.cpu_gap"], "softirq NET_RX CPU 1"),
+        twin_of: Some("cpu-neighbours"),
+        proof: Counter::SoftirqTime,
+        ..QUIET
+    },
+    Case {
+        name: "short-softirqs-on-worker-cpu",
+        claim: "the serving thread holds its CPU all the time, which receives packets in between",
+        server: Server::Process(Process { work_us: 4_000, cpu: Some(1), ..ECHO }),
+        fault: Fault::ReceiveStorm { sockets: 1, burst: 7, mbit: 10 },
+        fault_ms: 600,
+        expect: slow(&["host.cpu_gap"], "softirq NET_RX CPU 1"),
+        twin_of: Some("handler-computes"),
+        proof: Counter::SoftirqTime,
+        ..QUIET
+    },
+    Case {
+        name: "backlog-behind-storm",
+        claim: "checks for a pod wait, or find no room, in the backlog of a CPU that is busy receiving",
+        shape: Shape::Pod,
+        server: Server::Process(Process { cpu: Some(0), ..ECHO }),
+        fault: Fault::ReceiveStorm { sockets: 10, burst: 24, mbit: 40 },
+        fault_ms: 600,
+        expect: Expect { lost: &["nic.drop"], offender: None, ..slow(&["nic.rx_softirq"], "") },
+        proof: Counter::SoftirqTime,
+        ..QUIET
+    },
+    Case {
+        name: "consumer-behind",
+        claim: "bulk traffic fills the ring into a pod, whose kernel thread cannot take it out as fast",
+        shape: Shape::Pod,
+        server: Server::Process(Process { cpu: Some(0), ..ECHO }),
+        fault: Fault::SlowConsumer { sockets: 6 },
+        fault_ms: 800,
+        expect: slow(&["nic.tx_queue"], "napi/eth0-"),
+        twin_of: Some("shaper"),
+        proof: Counter::ConsumerCpuTime,
+        ..QUIET
+    },
+    Case {
+        name: "consumer-starved",
+        claim: "the kernel thread that takes packets into a pod does not get its CPU",
+        shape: Shape::Pod,
+        server: Server::Process(Process { cpu: Some(0), ..ECHO }),
+        fault: Fault::StarvedConsumer,
+        fault_ms: 300,
+        // Whoever ran last is not who ran all the while.
+        expect: Expect { offender: None, ..slow(&["nic.rx_softirq"], "") },
+        twin_of: Some("consumer-behind"),
+        proof: Counter::ConsumerRunDelay,
+        ..QUIET
+    },
+    Case {
+        name: "server-elsewhere-late",
+        claim: "the host asks a server elsewhere, which answers late",
+        shape: Shape::Asking,
+        fault: Fault::Server,
+        expect: Expect { offender: None, ..slow(&["external.outside_host"], "") },
+        twin_of: Some("handler-sleeps"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "asking-behind-shaper",
+        claim: "the host asks a server elsewhere, and its requests queue behind bulk traffic in a shaper",
+        shape: Shape::Asking,
+        fault: Fault::Flood { sockets: 1, shaper_mbit: 10, queue_packets: 400 },
+        fault_ms: 600,
+        expect: slow(&["nic.qdisc"], "tbf"),
+        twin_of: Some("server-elsewhere-late"),
+        proof: Counter::QdiscOverlimits,
+        ..QUIET
+    },
+    Case {
+        name: "neighbour-silent",
+        claim: "the host does not know the pod's link address for a while",
+        shape: Shape::Pod,
+        fault: Fault::NeighbourSilent { fails: false },
+        expect: Expect { offender: None, ..slow(&["host.forwarding"], "") },
+        twin_of: Some("pod-handler-sleeps"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "neighbour-fails",
+        claim: "the host gives up asking for the pod's link address, and drops what waits for it",
+        shape: Shape::Pod,
+        fault: Fault::NeighbourSilent { fails: true },
+        expect: Expect { slow: &[], lost: &["host.forwarding"], offender: None, beside: &[], at_least: 5 },
+        twin_of: Some("server-silent"),
+        proof: Counter::NeighboursFailed,
+        ..QUIET
+    },
+    Case {
+        name: "hops-used-up",
+        claim: "checks have no hop left, and the host does not forward them",
+        shape: Shape::Pod,
+        fault: Fault::HopLimit,
+        expect: Expect { slow: &[], lost: &["host.forwarding"], offender: None, beside: &[], at_least: 5 },
+        twin_of: Some("server-silent"),
+        proof: Counter::NotForwarded,
         ..QUIET
     },
 ];

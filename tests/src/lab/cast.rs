@@ -1,11 +1,13 @@
 //! The processes of a case: server, client, and whoever makes trouble.
 
 use super::case::{Case, Connections, Fault, Process as ServerOptions, Server};
+use super::device::{self, Feature};
 use super::leash::Leash;
+use super::netns::Netns;
 use super::process::{Launcher, Process};
 use super::software::{Real, fetch, server_dir};
 use super::workload::{PORT, SERVED_FILE};
-use super::world::{PNIC, VNIC, World};
+use super::world::{CLIENT_NIC, PNIC, POD_NIC, SECOND_NIC, VNIC, World};
 use anyhow::{Context, Result};
 use rustix::pipe::fcntl_setpipe_size;
 use std::io::{PipeWriter, pipe};
@@ -18,6 +20,8 @@ use std::time::Duration;
 const TIDY_PATIENCE: Duration = Duration::from_secs(15);
 /// Until a real server is ready: some make a database first.
 const START_PATIENCE: Duration = Duration::from_secs(40);
+/// With so many filters it takes about 80 µs to receive a packet.
+const STORM_FILTERS: u32 = 8_000;
 
 /// Starts the reader of the access log, behind the smallest pipe there is.
 pub(super) fn start_shipper(launcher: &Launcher, case: &Case) -> Result<(Option<PipeWriter>, Option<Process>)> {
@@ -158,7 +162,7 @@ impl ServerOptions {
 
 pub(super) fn start_client(launcher: &Launcher, case: &Case, world: &World) -> Result<Process> {
     // Ahead of everyone, and away from the CPU that some cases fill: its clock is the truth.
-    let leash = Leash { realtime: true, nice: Some(-15), cpu: Some(0), ..world.client.leash() };
+    let leash = Leash { realtime: true, nice: Some(-15), cpu: Some(0), ..world.client_netns().leash() };
     if let Server::Real(real) = case.server {
         let mut how = vec![format!("--interval-us={}", case.interval_ms * 1_000), "--".to_owned()];
         how.extend(real.check.iter().map(|word| (*word).to_owned()));
@@ -197,6 +201,16 @@ pub(super) fn start_troublemaker(
             let leash = Leash { cpu: Some(1), nice: Some(-19), ..Leash::default() };
             launcher.role(&leash, "hog", [format!("--threads={threads}")]).map(Some)
         }
+        Fault::StarvedConsumer => {
+            receive_by_thread(world)?;
+            let leash = Leash { cpu: Some(1), realtime: true, ..Leash::default() };
+            launcher.role(&leash, "hog", [""; 0]).map(Some)
+        }
+        Fault::ReceiveStorm { sockets, burst, mbit } => {
+            let rate = [format!("--sockets={sockets}"), format!("--burst={burst}"), format!("--mbit={mbit}")];
+            start_storm(launcher, world, rate).map(Some)
+        }
+        Fault::SlowConsumer { sockets } => start_bulk(launcher, world, sockets).map(Some),
         Fault::Dependency => {
             launcher.role(&world.client.leash(), "backend", [format!("--listen={}", dependency(world))]).map(Some)
         }
@@ -227,4 +241,38 @@ pub(super) fn start_troublemaker(
         }
         _ => Ok(None),
     }
+}
+
+/// Datagrams for nobody, through a second NIC whose packets CPU 1 receives.
+fn start_storm(launcher: &Launcher, world: &World, rate: [String; 3]) -> Result<Process> {
+    let to = world.join_again()?;
+    device::slow_down(&world.host, SECOND_NIC, STORM_FILTERS)?;
+    device::receive_on(&world.host, SECOND_NIC, 1)?;
+    // What comes back from the host is received elsewhere: that is not the host's time.
+    device::receive_on(&world.client, CLIENT_NIC, 0)?;
+    if let Some(pod) = &world.pod {
+        device::receive_on(pod, POD_NIC, 1)?;
+    }
+    let args = [format!("--to={to}:9"), "--bytes=100".into()].into_iter().chain(rate);
+    let leash = Leash { cpu: Some(0), nice: Some(-10), ..world.client.leash() };
+    launcher.role(&leash, "flood", args)
+}
+
+/// More for the pod than its kernel thread can receive.
+fn start_bulk(launcher: &Launcher, world: &World, sockets: usize) -> Result<Process> {
+    let pod = receive_by_thread(world)?;
+    device::slow_down(pod, POD_NIC, STORM_FILTERS)?;
+    world.host.run("tc", &format!("qdisc add dev {VNIC} root pfifo limit 2000"))?;
+    let args =
+        [format!("--to={}:9", world.server()), format!("--sockets={sockets}"), "--mbit=400".into(), "--burst=8".into()];
+    let leash = Leash { cpu: Some(0), nice: Some(-10), ..world.host.leash() };
+    launcher.role(&leash, "flood", args)
+}
+
+/// Has a kernel thread on CPU 1 receive what is for the pod.
+fn receive_by_thread(world: &World) -> Result<&Netns> {
+    let pod = world.pod.as_ref().context("the case has a pod")?;
+    device::receive_by_thread(pod, POD_NIC, 1)?;
+    device::set_feature(&world.host, VNIC, Feature::Tso, false)?;
+    Ok(pod)
 }

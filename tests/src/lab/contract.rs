@@ -87,10 +87,12 @@ pub struct Offender {
 }
 
 impl Offender {
-    /// Whether it is called `name`: its thread so, its cgroup or device in part.
+    /// Whether it is called `name`: its thread so, or as far as a `-` that ends it, its cgroup or
+    /// device in part.
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
-        self.comm == name || self.cgroup.contains(name) || self.device.contains(name)
+        let family = name.ends_with('-') && self.comm.starts_with(name);
+        self.comm == name || family || self.cgroup.contains(name) || self.device.contains(name)
     }
 }
 

@@ -16,6 +16,7 @@ pub mod cli;
 pub mod clock;
 pub mod contract;
 pub mod demo;
+mod device;
 pub mod excerpt;
 pub mod figures;
 pub mod guest;

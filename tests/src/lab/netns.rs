@@ -73,7 +73,7 @@ impl Netns {
 
     /// Runs `work` on a thread inside it. What is spawned there must end there: the leash of a
     /// process is its parent's thread.
-    fn within<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    pub(super) fn within<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         let path = &self.path;
         let inside = || leash::enter(path).and_then(|()| work());
         thread::scope(|scope| scope.spawn(inside).join()).expect("the work does not panic")

@@ -11,7 +11,7 @@ use super::software::fetch;
 use super::truth::Proof;
 use super::whylag::{Attach, Said, Whylag};
 use super::workload::DISK_THROTTLE;
-use super::world::World;
+use super::world::{POD_NIC, VNIC, World};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use std::io::{PipeWriter, Write};
@@ -241,7 +241,12 @@ impl Rig {
             Fault::Nothing => self.bracket(|rig| rig.collect_for(time)),
             Fault::Server | Fault::Dependency => self.fail_server(ms),
             Fault::ServerThenStopped => self.fail_and_stop_server(time),
-            Fault::Hogs { .. } | Fault::Flood { .. } | Fault::Asked(_) => {
+            Fault::Hogs { .. }
+            | Fault::Asked(_)
+            | Fault::Flood { .. }
+            | Fault::ReceiveStorm { .. }
+            | Fault::SlowConsumer { .. }
+            | Fault::StarvedConsumer => {
                 let troublemaker = self.troublemaker.as_mut().context("the case has a troublemaker")?;
                 troublemaker.order(Order::Fault { ms })?;
                 self.window = await_fault(troublemaker)?;
@@ -266,6 +271,8 @@ impl Rig {
             Fault::ServerAndBlackhole { after_ms, for_ms } => self.fail_server_and_lose_route(after_ms, for_ms),
             Fault::ClientSplits { pause_ms, blackhole_ms: 0 } => self.delay_client(Order::Split { ms, pause_ms }),
             Fault::ClientSplits { pause_ms, blackhole_ms } => self.drop_rest(pause_ms, blackhole_ms),
+            Fault::NeighbourSilent { fails } => self.lose_neighbour(fails, time),
+            Fault::HopLimit => self.bracket(|rig| rig.limit_hops(time)),
             Fault::ClientReadsLate => self.delay_client(Order::ReadLate { ms }),
             Fault::ClientSendsLate => self.delay_client(Order::SendLate { ms }),
         }
@@ -361,6 +368,29 @@ impl Rig {
         sleep(time);
         client.run("tc", "qdisc del dev up0 root")?;
         Ok(())
+    }
+
+    /// The host asks for the pod's link address, and the pod says nothing.
+    fn lose_neighbour(&mut self, fails: bool, time: Duration) -> Result<()> {
+        let host = &self.world.host;
+        let pod = self.world.pod.as_ref().context("the case has a pod")?;
+        pod.set(&format!("net/ipv4/conf/{POD_NIC}/arp_ignore"), "8")?;
+        if fails {
+            host.set(&format!("net/ipv4/neigh/{VNIC}/mcast_solicit"), "1")?;
+            host.set(&format!("net/ipv4/neigh/{VNIC}/retrans_time_ms"), "50")?;
+        }
+        self.bracket(|rig| {
+            rig.world.host.run("ip", &format!("neigh del {} dev {VNIC}", rig.world.server()))?;
+            sleep(time);
+            rig.world.host.run("ip", &format!("neigh replace {}", rig.world.neighbour())).map(drop)
+        })
+    }
+
+    fn limit_hops(&self, time: Duration) -> Result<()> {
+        let gateway = self.world.client.run("ip", "route show default")?;
+        self.world.client.run("ip", &format!("route replace {} hoplimit 1", gateway.trim()))?;
+        sleep(time);
+        self.world.client.run("ip", &format!("route replace {}", gateway.trim())).map(drop)
     }
 
     fn stall_shipper(&mut self, ms: u64) -> Result<()> {

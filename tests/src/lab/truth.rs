@@ -2,11 +2,15 @@
 //!
 //! None of them is read by whylag, so a case cannot prove itself.
 
+use super::device;
 use super::run::Rig;
 use super::world::PNIC;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::fs;
+
+/// Counts of all namespaces together.
+const ARP_CACHE: &str = "/proc/net/stat/arp_cache";
 
 /// What must move while a fault lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +39,14 @@ pub enum Counter {
     QdiscOverlimits,
     /// Packets that the queueing discipline dropped, from `tc -s`.
     QdiscDrops,
+    /// Time that CPU 1 spent in softirq, `/proc/stat`, ns.
+    SoftirqTime,
+    /// CPU time of the pod's kernel thread for receiving, schedstat, ns.
+    ConsumerCpuTime,
+    /// Time for which that thread could run and did not, schedstat, ns.
+    ConsumerRunDelay,
+    /// Neighbours that no host answered for, `/proc/net/stat/arp_cache`.
+    NeighboursFailed,
 }
 
 /// A counter before and after the fault.
@@ -80,6 +92,10 @@ impl Counter {
             Self::NotForwarded => "snmp InReceives less InDelivers and ForwDatagrams",
             Self::QdiscOverlimits => "tc overlimits",
             Self::QdiscDrops => "tc drops",
+            Self::SoftirqTime => "CPU 1 softirq time, ns",
+            Self::ConsumerCpuTime => "schedstat CPU time of the NAPI thread, ns",
+            Self::ConsumerRunDelay => "schedstat run delay of the NAPI thread, ns",
+            Self::NeighboursFailed => "arp_cache res_failed",
         }
     }
 
@@ -103,6 +119,12 @@ impl Counter {
             Self::NotForwarded => not_forwarded(&rig.world().host.proc_net("snmp")?),
             Self::QdiscOverlimits => qdiscs(rig)?.iter().map(|qdisc| qdisc.overlimits).sum(),
             Self::QdiscDrops => qdiscs(rig)?.iter().map(|qdisc| qdisc.drops).sum(),
+            Self::SoftirqTime => softirq_ns(&fs::read_to_string("/proc/stat").context("read /proc/stat")?, "cpu1"),
+            Self::ConsumerCpuTime => schedstat(consumer()?, 0)?,
+            Self::ConsumerRunDelay => schedstat(consumer()?, 1)?,
+            Self::NeighboursFailed => {
+                neighbours_failed(&fs::read_to_string(ARP_CACHE).with_context(|| format!("read {ARP_CACHE}"))?)
+            }
         })
     }
 
@@ -110,16 +132,22 @@ impl Counter {
     #[must_use]
     pub const fn at_least(self, fault_ms: u64) -> u64 {
         match self {
-            Self::FaultLog | Self::CpuTime | Self::RunDelay | Self::Throttled | Self::OverdueReplies => {
-                fault_ms * 500_000
-            }
+            Self::FaultLog
+            | Self::CpuTime
+            | Self::RunDelay
+            | Self::Throttled
+            | Self::OverdueReplies
+            | Self::SoftirqTime
+            | Self::ConsumerCpuTime
+            | Self::ConsumerRunDelay => fault_ms * 500_000,
             Self::Checks
             | Self::MemoryFailures
             | Self::ReceiveBufferErrors
             | Self::ListenOverflows
             | Self::NotForwarded
             | Self::QdiscOverlimits
-            | Self::QdiscDrops => 3,
+            | Self::QdiscDrops
+            | Self::NeighboursFailed => 3,
         }
     }
 }
@@ -165,6 +193,28 @@ fn not_forwarded(text: &str) -> u64 {
     field("InReceives").saturating_sub(field("InDelivers") + field("ForwDatagrams"))
 }
 
+/// The kernel thread that receives for the pod.
+fn consumer() -> Result<u32> {
+    let thread = device::napi_thread("eth0").context("the pod has no thread for receiving")?;
+    Ok(thread.as_raw_nonzero().get().unsigned_abs())
+}
+
+/// Softirq time of one CPU, counted in ticks of 10 ms.
+fn softirq_ns(text: &str, cpu: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(cpu)?.strip_prefix(' '));
+    let ticks = line.and_then(|line| line.split_whitespace().nth(6)?.parse::<u64>().ok());
+    ticks.unwrap_or(0) * 10_000_000
+}
+
+/// A line of names, and below it a line of hexadecimal counts for each CPU.
+fn neighbours_failed(text: &str) -> u64 {
+    let mut lines = text.lines();
+    let names = lines.next().unwrap_or_default();
+    let Some(column) = names.split_whitespace().position(|name| name == "res_failed") else { return 0 };
+    let count = |line: &str| u64::from_str_radix(line.split_whitespace().nth(column)?, 16).ok();
+    lines.filter_map(count).sum()
+}
+
 fn qdiscs(rig: &Rig) -> Result<Vec<Qdisc>> {
     let text = rig.world().host.run("tc", &format!("-s -j qdisc show dev {PNIC}"))?;
     serde_json::from_str(&text).context("parse what tc says")
@@ -180,7 +230,7 @@ fn snmp(text: &str, protocol: &str, field: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{descendants, parent_of, snmp};
+    use super::{descendants, neighbours_failed, parent_of, snmp, softirq_ns};
 
     #[test]
     fn this_process_descends_from_its_parent_and_not_from_itself() {
@@ -195,5 +245,11 @@ mod tests {
         let text = "Udp: InDatagrams NoPorts RcvbufErrors\nUdp: 5 6 7\n";
         assert_eq!(snmp(text, "Udp:", "RcvbufErrors"), 7);
         assert_eq!(snmp(text, "Ip:", "RcvbufErrors"), 0);
+    }
+
+    #[test]
+    fn counts_are_found_by_cpu_and_by_column() {
+        assert_eq!(softirq_ns("cpu 1 1 1 1 1 1 9\ncpu1 1 2 3 4 5 6 70 8\n", "cpu1"), 700_000_000);
+        assert_eq!(neighbours_failed("entries res_failed\n00000002 0000000a\n00000002 00000001\n"), 11);
     }
 }

@@ -70,7 +70,7 @@ impl Attach {
     pub fn arguments(world: &World, signature: &str) -> Vec<OsString> {
         let mut args = vec!["attach".into(), "--netns".into(), world.host.path().into()];
         args.extend(["--pnic", PNIC].map(OsString::from));
-        if world.shape != Shape::Direct {
+        if matches!(world.shape, Shape::Pod | Shape::Vm) {
             args.extend(["--vnic", VNIC].map(OsString::from));
         }
         args.extend(["--signature".into(), signature.into()]);

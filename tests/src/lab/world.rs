@@ -5,6 +5,7 @@
 //!  client up0 ═══ pnic0 host                     direct
 //!  client up0 ═══ pnic0 host vnic0 ═══ eth0 pod  pod
 //!  client up0 ═══ pnic0 host vnic0 ─── tap       vm
+//!  server up0 ═══ pnic0 host                     asking
 //! ```
 //! Neighbours are fixed, so that no address resolution delays a check.
 
@@ -22,6 +23,8 @@ pub enum Shape {
     Pod,
     /// The server is behind a tap device to which the host routes.
     Vm,
+    /// The host itself sends the checks, to a server elsewhere.
+    Asking,
 }
 
 /// The host's end of the link to the client.
@@ -31,7 +34,16 @@ pub const VNIC: &str = "vnic0";
 /// Hardware address of a guest behind the tap.
 pub const GUEST_MAC: [u8; 6] = [2, 0, 0, 0, 1, 2];
 
+/// The client's end of its link.
+pub const CLIENT_NIC: &str = "up0";
+/// The pod's end of its link.
+pub const POD_NIC: &str = "eth0";
+/// The host's end of the second link, which no check takes.
+pub const SECOND_NIC: &str = "pnic1";
+
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+const SECOND_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 1);
+const SECOND_HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 2);
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 const GUEST: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);
 
@@ -40,7 +52,7 @@ const GUEST: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);
 pub struct World {
     /// Which.
     pub shape: Shape,
-    /// Where checks come from.
+    /// The world outside the host: where checks come from, or go to.
     pub client: Netns,
     /// The observed host.
     pub host: Netns,
@@ -55,10 +67,10 @@ impl World {
     /// Not root, or `ip` is missing or fails.
     pub fn build(launcher: &Launcher, shape: Shape) -> Result<Self> {
         let (client, host) = (Netns::new(launcher)?, Netns::new(launcher)?);
-        join(&host, PNIC, HOST, &client, "up0", CLIENT)?;
+        join(&host, PNIC, HOST, &client, CLIENT_NIC, CLIENT)?;
         client.run("ip", &format!("route add default via {HOST}"))?;
         let pod = match shape {
-            Shape::Direct => None,
+            Shape::Direct | Shape::Asking => None,
             Shape::Pod => Some(add_pod(launcher, &host)?),
             Shape::Vm => {
                 add_tap(&host)?;
@@ -74,10 +86,11 @@ impl World {
         match self.shape {
             Shape::Direct => HOST,
             Shape::Pod | Shape::Vm => GUEST,
+            Shape::Asking => CLIENT,
         }
     }
 
-    /// Address of the client.
+    /// Address of the world outside the host.
     #[must_use]
     pub fn client_address(&self) -> Ipv4Addr {
         CLIENT
@@ -86,7 +99,34 @@ impl World {
     /// Where the server runs.
     #[must_use]
     pub fn server_netns(&self) -> &Netns {
-        self.pod.as_ref().unwrap_or(&self.host)
+        match self.shape {
+            Shape::Asking => &self.client,
+            Shape::Direct | Shape::Pod | Shape::Vm => self.pod.as_ref().unwrap_or(&self.host),
+        }
+    }
+
+    /// Where checks come from.
+    #[must_use]
+    pub fn client_netns(&self) -> &Netns {
+        match self.shape {
+            Shape::Asking => &self.host,
+            Shape::Direct | Shape::Pod | Shape::Vm => &self.client,
+        }
+    }
+
+    /// Adds a second link between the client and the host; the host's address on it.
+    ///
+    /// # Errors
+    /// `ip` fails.
+    pub fn join_again(&self) -> Result<Ipv4Addr> {
+        join(&self.host, SECOND_NIC, SECOND_HOST, &self.client, "up1", SECOND_CLIENT)?;
+        Ok(SECOND_HOST)
+    }
+
+    /// The neighbour entry that the host has of the pod or guest, as `ip neigh` takes it.
+    #[must_use]
+    pub fn neighbour(&self) -> String {
+        format!("{GUEST} lladdr {} dev {VNIC} nud permanent", mac(GUEST))
     }
 }
 
@@ -122,7 +162,7 @@ fn gateway() -> Ipv4Addr {
 
 fn add_pod(launcher: &Launcher, host: &Netns) -> Result<Netns> {
     let pod = Netns::new(launcher)?;
-    join(host, VNIC, gateway(), &pod, "eth0", GUEST)?;
+    join(host, VNIC, gateway(), &pod, POD_NIC, GUEST)?;
     pod.run("ip", &format!("route add default via {}", gateway()))?;
     host.set("net/ipv4/ip_forward", "1")?;
     Ok(pod)

@@ -22,6 +22,9 @@ pub struct FloodArgs {
     /// Bytes of each datagram.
     #[arg(long, default_value_t = 1000)]
     bytes: usize,
+    /// Datagrams that a socket sends in a row, before it waits for the next time to send.
+    #[arg(long, default_value_t = 1)]
+    burst: u32,
 }
 
 pub(super) fn flood(args: FloodArgs) -> Result<()> {
@@ -52,17 +55,19 @@ fn send_until(args: &FloodArgs, socket: &UdpSocket, end: Instant) {
     let datagram = vec![0; args.bytes];
     let mut due = Instant::now();
     while Instant::now() < end {
-        // ENOBUFS is the drop that some cases are about.
-        let _ = socket.send_to(&datagram, args.to);
+        for _ in 0..args.burst {
+            // ENOBUFS is the drop that some cases are about.
+            let _ = socket.send_to(&datagram, args.to);
+        }
         due += args.pause();
         sleep(due.saturating_duration_since(Instant::now()));
     }
 }
 
 impl FloodArgs {
-    /// Time between two datagrams of one socket.
+    /// Time between two bursts of one socket.
     fn pause(&self) -> Duration {
         let bytes_per_second = f64::from(self.mbit) * 1e6 / 8.0;
-        Duration::from_secs_f64((self.bytes * self.sockets) as f64 / bytes_per_second)
+        Duration::from_secs_f64((self.bytes * self.sockets) as f64 * f64::from(self.burst) / bytes_per_second)
     }
 }
