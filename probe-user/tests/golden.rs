@@ -117,6 +117,9 @@ fn the_drawings_of_a_mutex_are_as_ever() {
 #[test]
 fn each_recording_has_the_verdict_of_its_case() {
     let cases = [
+        ("asking-behind-shaper", "nic.qdisc"),
+        ("backlog-behind-storm", "nic.drop"),
+        ("consumer-behind", "nic.tx_queue"),
         ("cpu-quota", "app.quota_throttle"),
         ("flush-stalls-pool", "storage.writeback"),
         ("handler-sleeps", "app.self_wait"),
@@ -126,9 +129,11 @@ fn each_recording_has_the_verdict_of_its_case() {
         ("neighbour-writes", "storage.writeback"),
         ("read-past-cache", "storage.block_queue"),
         ("receive-buffer-full", "app.socket_queue"),
+        ("server-elsewhere-late", "external.outside_host"),
         ("shaper", "nic.qdisc"),
         // Two switches to its worker have no record, and the ends of those slices tell.
         ("tcp-handler-computes", "app.on_cpu"),
+        ("short-softirqs-on-worker-cpu", "host.cpu_gap"),
         ("vm-backend-asleep", "vm.backend"),
         ("write-reclaims", "memory.reclaim"),
     ];
