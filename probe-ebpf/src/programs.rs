@@ -12,7 +12,7 @@ use probe_packet::Start;
 
 use crate::{
     hooks::{
-        backend, drop,
+        backend, drop, neighbour,
         packet::{self, Direction},
         qdisc, sched, self_test, sock, softirq, storage,
     },
@@ -72,6 +72,7 @@ tracepoint_program!(kfree_skb, "kfree_skb", drop::with_reason);
 tracepoint_program!(kfree_skb_old, "kfree_skb", drop::without_reason);
 tracepoint_program!(consume_skb, "consume_skb", backend::taken);
 tracepoint_program!(consume_skb_old, "consume_skb", backend::taken_old);
+tracepoint_program!(neigh_update, "neigh_update", neighbour::updated);
 tracepoint_program!(softirq_entry, "softirq_entry", softirq::entry);
 tracepoint_program!(softirq_exit, "softirq_exit", softirq::exit);
 tracepoint_program!(file_wait, "sched_switch", storage::file_wait);

@@ -12,9 +12,9 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use probe_user::load::{Attached, Attachment, Netns, Outcome, Request, load};
 use probe_wire::{
-    AcceptFullBody, BackendRxBody, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody, OtherCallBody,
-    OtherPeerBody, PacketBody, Pattern, QdiscBody, ReclaimBody, Rule, SendHeldBody, SockCallBody, SockEnqueueBody,
-    SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
+    AcceptFullBody, BackendRxBody, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody, NeighbourBody,
+    OtherCallBody, OtherPeerBody, PacketBody, Pattern, QdiscBody, ReclaimBody, Rule, SendHeldBody, SockCallBody,
+    SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
 };
 use zerocopy::FromBytes;
 
@@ -152,6 +152,7 @@ fn print(record: &[u8]) {
         Ok(EventKind::TaskFork) => show::<TaskForkBody>(kind, body),
         Ok(EventKind::OtherRead | EventKind::OtherSend) => show::<OtherCallBody>(kind, body),
         Ok(EventKind::BackendRx) => show::<BackendRxBody>(kind, body),
+        Ok(EventKind::Neighbour) => show::<NeighbourBody>(kind, body),
         Ok(EventKind::AcceptFull) => show::<AcceptFullBody>(kind, body),
         Ok(EventKind::OtherPeer) => show::<OtherPeerBody>(kind, body),
         Ok(EventKind::SendHeld) => show::<SendHeldBody>(kind, body),

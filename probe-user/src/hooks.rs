@@ -235,6 +235,16 @@ pub const HOOKS: &[Hook] = &[
         only_with_tap: false,
     },
     Hook {
+        name: "neigh_update",
+        choices: &[tracepoint!("neigh_update", "neigh_update", 3)],
+        fields: &["neighbour_nud_state", "neighbour_dev", "net_device_nd_net", "net_net_cookie"],
+        informs: &["host.forwarding"],
+        tells: "a neighbour's link address is known for which packets waited",
+        cost: Cost::Rare,
+        required: false,
+        only_with_tap: false,
+    },
+    Hook {
         name: "consume_skb",
         // The place came with 6.3.
         choices: &[tracepoint!("consume_skb", "consume_skb", 2), tracepoint!("consume_skb_old", "consume_skb", 1)],

@@ -3,6 +3,7 @@
 pub(crate) mod accept;
 pub(crate) mod backend;
 pub(crate) mod drop;
+pub(crate) mod neighbour;
 pub(crate) mod packet;
 pub(crate) mod qdisc;
 pub(crate) mod sched;

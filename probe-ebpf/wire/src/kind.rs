@@ -43,6 +43,9 @@ pub enum EventKind {
     OtherSend = 17,
     /// A watched packet was taken out of a tap's ring: [`BackendRxBody`](crate::BackendRxBody).
     BackendRx = 20,
+    /// A neighbour's link address became known for which packets waited:
+    /// [`NeighbourBody`](crate::NeighbourBody).
+    Neighbour = 24,
     /// A connection request came whose listener has a full accept queue:
     /// [`AcceptFullBody`](crate::AcceptFullBody).
     AcceptFull = 26,
@@ -62,7 +65,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// Every kind, in the order of its number.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::PacketIngress,
         Self::PacketEgress,
         Self::SockEnqueue,
@@ -81,6 +84,7 @@ impl EventKind {
         Self::OtherRead,
         Self::OtherSend,
         Self::BackendRx,
+        Self::Neighbour,
         Self::AcceptFull,
         Self::OtherPeer,
         Self::SendHeld,
@@ -125,6 +129,7 @@ impl EventKind {
             Self::OtherRead => "other_read",
             Self::OtherSend => "other_send",
             Self::BackendRx => "backend_rx",
+            Self::Neighbour => "neighbour",
             Self::AcceptFull => "accept_full",
             Self::OtherPeer => "other_peer",
             Self::SendHeld => "send_held",

@@ -140,6 +140,19 @@ pub struct BackendRxBody {
     pub reserved: u32,
 }
 
+/// A neighbour that was being asked for has answered, or was set: packets that waited for its link
+/// address go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct NeighbourBody {
+    /// Network namespace cookie of the device.
+    pub netns: u64,
+    /// Device on which it is a neighbour.
+    pub ifindex: u32,
+    /// Its new state, `NUD_*` of `linux/neighbour.h`.
+    pub state: u32,
+}
+
 /// A matching packet, or one of a watched port, that the kernel dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -26,6 +26,8 @@ pub struct Offsets {
     pub sk_buff_transport_header: u32,
     pub sk_buff_queue_mapping: u32,
     pub sk_buff_protocol: u32,
+    pub neighbour_dev: u32,
+    pub neighbour_nud_state: u32,
     pub net_device_ifindex: u32,
     pub net_device_nd_net: u32,
     pub net_device_rtnl_link_ops: u32,

@@ -1,8 +1,8 @@
 //! One incident per leaf beside the one that looks like it.
 
 use super::story::{
-    Actor, EPOLL, FUTEX, HOG, IDLE, KWORKER, MS, NANOSLEEP, PIPE, POLL, RECEIVE, SECOND, SERVER, Story, TAP,
-    TCP_RECEIVE, THIRD, WORKER, concluded, longest, taken,
+    Actor, EPOLL, ETH, FUTEX, HOG, IDLE, KWORKER, MS, NANOSLEEP, PIPE, POLL, RECEIVE, SECOND, SERVER, Story, TAP,
+    TCP_RECEIVE, THIRD, WORKER, at, concluded, longest, taken,
 };
 use super::{Cause, Judged, Offender, Unresolved, Verdict};
 use crate::clock::DurNs;
@@ -287,6 +287,15 @@ const CASES: &[Case] = &[
         95,
     ),
     case("the packet is slow between two devices", forwarding, &[Cause::HostForwarding], "", 99),
+    case("the packet waits for a neighbour", forwarding_to_neighbour, &[Cause::HostForwarding], "", 99),
+    case(
+        "a datagram waits for a neighbour behind the send call",
+        sending_to_neighbour,
+        &[Cause::HostForwarding],
+        "",
+        39,
+    ),
+    unresolved("a datagram is late, and its neighbour had answered before", neighbour_answered_before),
     unresolved("the kernel answers a SYN only when it is sent again", syn_again),
     case("a router forwards slowly", routed, &[Cause::HostForwarding], "", 99),
     case("the server was stopped before anyone looked", stopped_before, &[Cause::AppSelfWait], "server", 90),
@@ -1345,6 +1354,35 @@ fn backend_on_disk() -> Story {
     story.sleeps(0, WORKER, 2, "io_schedule blk_mq_get_tag").wakes_in(98 * MS, IDLE, WORKER, 5);
     story.runs(98 * MS + 5, WORKER);
     story
+}
+
+fn forwarding_to_neighbour() -> Story {
+    let mut story = forwarding();
+    story.neighbour(100 * MS - 20, TAP);
+    story
+}
+
+/// As [`late_datagram`], and the wait ends with the neighbour's answer.
+fn sending_to_neighbour() -> Story {
+    let mut story = late_datagram();
+    let queued = story.journey.stamp(Stage::PnicQueue).unwrap().at;
+    story.neighbour((queued.0 - at(0).0) / 1_000 - 20, ETH);
+    story
+}
+
+fn neighbour_answered_before() -> Story {
+    let mut story = late_datagram();
+    let queued = story.journey.stamp(Stage::PnicQueue).unwrap().at;
+    story.neighbour((queued.0 - at(0).0) / 1_000 - 20 * MS, ETH);
+    story
+}
+
+#[test]
+fn a_wait_for_a_neighbour_says_so() {
+    let judged = forwarding_to_neighbour().judge();
+    let entry = longest(&judged, Cause::HostForwarding);
+    assert!(entry.evidence.iter().any(|fact| fact.contains("link address was known on tap0")), "{entry:?}");
+    assert!(entry.meaning.contains("neighbour"), "{entry:?}");
 }
 
 fn forwarding() -> Story {

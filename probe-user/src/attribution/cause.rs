@@ -273,7 +273,7 @@ pub const CAUSES: [CauseRow; 25] = [
         "host.forwarding",
         Family::Host,
         "time or drop between devices: netfilter, conntrack, bridge, neighbour, routing",
-        "stage gap, or drop reason",
+        "stage gap, which for a neighbour ends when it becomes known; or drop reason",
         "a slow VM, or loss in the network",
         "look at the rule, table (conntrack, neighbour) or route that the place of the drop names",
     ),

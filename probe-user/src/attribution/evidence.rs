@@ -18,11 +18,11 @@ use super::traffic::Traffic;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Body, Event, Fact, InterfaceFact, InterfaceId, TaskFact, TaskId};
 use probe_wire::{
-    BackendRxBody, MAX_CPUS, OtherCallBody, OtherPeerBody, PacketBody, STACK_DEPTH, SockCallBody, SockEnqueueBody,
-    SwitchInBody, SwitchOutBody, TaskForkBody, WakingBody,
+    BackendRxBody, MAX_CPUS, NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody, STACK_DEPTH, SockCallBody,
+    SockEnqueueBody, SwitchInBody, SwitchOutBody, TaskForkBody, WakingBody,
 };
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Most lives of threads kept.
 const MAX_LIVES: usize = 32_768;
@@ -30,6 +30,8 @@ const MAX_LIVES: usize = 32_768;
 const MAX_MARKS: usize = 65_536;
 /// Most records kept of all lives, about 140 bytes each.
 const MAX_MARKS_TOTAL: usize = 524_288;
+/// Most neighbours of an interface of which it is kept when they became known.
+const MAX_NEIGHBOURS: usize = 256;
 /// Most sockets kept.
 const MAX_SOCKETS: usize = 65_536;
 const TCP: u32 = 6;
@@ -113,6 +115,8 @@ pub struct Evidence {
     storage: Storage,
     /// Threads that take packets in at an interface, outside of softirq.
     receivers: HashMap<InterfaceId, TaskId>,
+    /// When neighbours became known for which packets waited, the last ones.
+    neighbours: HashMap<InterfaceId, VecDeque<MonoNs>>,
     /// Softirq threads, by CPU.
     softirq_threads: HashMap<u32, TaskId, Fast>,
     sees: Sees,
@@ -193,6 +197,7 @@ impl Evidence {
             Body::OtherSend(body) => self.other(event, body, false),
             Body::Softirq(body) => self.softirqs.add(event.cpu, event.at, body),
             Body::BackendRx(body) => self.taken(event, body),
+            Body::Neighbour(body) => self.neighbour(event.at, body),
             Body::FileWait(body) => self.storage.waits(event, body),
             Body::Dirtied(body) => self.storage.dirtied(event, body),
             Body::Reclaim(body) => self.storage.reclaimed(event, body),
@@ -445,6 +450,17 @@ impl Evidence {
         let id = InterfaceId { netns: body.netns, ifindex: body.ifindex };
         if self.interfaces.contains_key(&id) {
             self.taps.entry(id).or_default().taker = event.task;
+        }
+    }
+
+    fn neighbour(&mut self, at: MonoNs, body: &NeighbourBody) {
+        let id = InterfaceId { netns: body.netns, ifindex: body.ifindex };
+        if self.interfaces.contains_key(&id) {
+            let known = self.neighbours.entry(id).or_default();
+            if known.len() >= MAX_NEIGHBOURS {
+                known.pop_front();
+            }
+            known.push_back(at);
         }
     }
 
@@ -707,6 +723,11 @@ impl Evidence {
     pub(super) fn receiver(&self, id: InterfaceId, at: MonoNs) -> Option<TaskId> {
         let task = self.receivers.get(&id).copied()?;
         self.life_at(task, at).is_some_and(|life| receives_packets(&text(&life.comm))).then_some(task)
+    }
+
+    /// Whether a neighbour on `id` became known, for which packets waited, between these times.
+    pub(super) fn neighbour_known(&self, id: InterfaceId, from: MonoNs, to: MonoNs) -> bool {
+        self.neighbours.get(&id).is_some_and(|known| known.iter().rev().any(|at| (from..=to).contains(at)))
     }
 
     /// The thread that runs a CPU's softirqs when they are too many at a time.

@@ -10,9 +10,9 @@ use crate::event::{
 };
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, QdiscStay, Refusal, Stage, Stamp};
 use probe_wire::{
-    BackendRxBody, CpuAccount, DROP_OF_PORT, DirtiedBody, DropBody, FileWaitBody, Interrupt, OtherCallBody, PacketBody,
-    QdiscBody, ReclaimBody, STACK_DEPTH, SendHeldBody, Sighting, SockCallBody, SockEnqueueBody, SoftirqBody,
-    SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
+    BackendRxBody, CpuAccount, DROP_OF_PORT, DirtiedBody, DropBody, FileWaitBody, Interrupt, NeighbourBody,
+    OtherCallBody, PacketBody, QdiscBody, ReclaimBody, STACK_DEPTH, SendHeldBody, Sighting, SockCallBody,
+    SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
 };
 
 pub(crate) const MS: u64 = 1_000;
@@ -518,6 +518,12 @@ impl Story {
                 self
             }
         }
+    }
+
+    /// A neighbour for which packets wait answers on a device.
+    pub(crate) fn neighbour(&mut self, us: u64, device: InterfaceId) -> &mut Self {
+        let body = NeighbourBody { netns: device.netns, ifindex: device.ifindex, state: 2 };
+        self.push_on(us, SERVER.cpu(), IDLE, Body::Neighbour(body))
     }
 
     pub(crate) fn softirq_storm(&mut self, count: u64) -> &mut Self {

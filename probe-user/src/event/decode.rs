@@ -7,8 +7,8 @@ use super::{Body, Event, FACT_KIND, Fact, TICK_KIND, TaskId};
 use crate::clock::MonoNs;
 use probe_wire::{
     AcceptFullBody, BackendRxBody, CpuAccount, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody, Interrupt,
-    OtherCallBody, OtherPeerBody, PacketBody, QdiscBody, ReclaimBody, SendHeldBody, SockCallBody, SockEnqueueBody,
-    SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
+    NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody, QdiscBody, ReclaimBody, SendHeldBody, SockCallBody,
+    SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -119,6 +119,7 @@ fn decode_wire(kind: EventKind, bytes: &[u8]) -> Option<Body> {
         EventKind::OtherRead => Body::OtherRead(read::<OtherCallBody>(bytes)?),
         EventKind::OtherSend => Body::OtherSend(read::<OtherCallBody>(bytes)?),
         EventKind::BackendRx => Body::BackendRx(read::<BackendRxBody>(bytes)?),
+        EventKind::Neighbour => Body::Neighbour(read::<NeighbourBody>(bytes)?),
         EventKind::AcceptFull => Body::AcceptFull(read::<AcceptFullBody>(bytes)?),
         EventKind::OtherPeer => Body::OtherPeer(read::<OtherPeerBody>(bytes)?),
         EventKind::SendHeld => Body::SendHeld(read::<SendHeldBody>(bytes)?),

@@ -113,6 +113,7 @@ fn wire_bytes(body: &Body) -> Option<&[u8]> {
         Body::TaskFork(body) => body.as_bytes(),
         Body::OtherRead(body) | Body::OtherSend(body) => body.as_bytes(),
         Body::BackendRx(body) => body.as_bytes(),
+        Body::Neighbour(body) => body.as_bytes(),
         Body::AcceptFull(body) => body.as_bytes(),
         Body::OtherPeer(body) => body.as_bytes(),
         Body::SendHeld(body) => body.as_bytes(),

@@ -9,9 +9,9 @@ mod order;
 
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use probe_wire::{
-    AcceptFullBody, BackendRxBody, DirtiedBody, DropBody, EventKind, FileWaitBody, Interrupt, OtherCallBody,
-    OtherPeerBody, PacketBody, QdiscBody, ReclaimBody, Rule, SendHeldBody, SockCallBody, SockEnqueueBody, SoftirqBody,
-    SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
+    AcceptFullBody, BackendRxBody, DirtiedBody, DropBody, EventKind, FileWaitBody, Interrupt, NeighbourBody,
+    OtherCallBody, OtherPeerBody, PacketBody, QdiscBody, ReclaimBody, Rule, SendHeldBody, SockCallBody,
+    SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
 };
 use serde::{Deserialize, Serialize};
 
@@ -101,6 +101,8 @@ pub enum Body {
     OtherSend(OtherCallBody),
     /// A watched packet was taken out of a tap's ring.
     BackendRx(BackendRxBody),
+    /// A neighbour's link address became known for which packets waited.
+    Neighbour(NeighbourBody),
     /// A connection request found its listener's accept queue full.
     AcceptFull(AcceptFullBody),
     /// Whom a socket of a watched process without checks is connected to.
@@ -332,6 +334,7 @@ impl Body {
             Self::OtherRead(_) => EventKind::OtherRead,
             Self::OtherSend(_) => EventKind::OtherSend,
             Self::BackendRx(_) => EventKind::BackendRx,
+            Self::Neighbour(_) => EventKind::Neighbour,
             Self::AcceptFull(_) => EventKind::AcceptFull,
             Self::OtherPeer(_) => EventKind::OtherPeer,
             Self::SendHeld(_) => EventKind::SendHeld,

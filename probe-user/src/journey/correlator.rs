@@ -348,6 +348,7 @@ impl Correlator {
             | Body::SwitchIn(_)
             | Body::Waking(_)
             | Body::Softirq(_)
+            | Body::Neighbour(_)
             | Body::TaskExit(_)
             | Body::TaskFork(_)
             | Body::OtherRead(_)

@@ -39,6 +39,8 @@ fields! {
     sk_buff_protocol: ("sk_buff", "protocol");
     net_device_ifindex: ("net_device", "ifindex");
     net_device_nd_net: ("net_device", "nd_net.net");
+    neighbour_dev: ("neighbour", "dev");
+    neighbour_nud_state: ("neighbour", "nud_state");
     net_device_rtnl_link_ops: ("net_device", "rtnl_link_ops");
     rtnl_link_ops_kind: ("rtnl_link_ops", "kind");
     net_net_cookie: ("net", "net_cookie");

@@ -222,6 +222,7 @@ fn names_something(record: &[u8]) -> bool {
         | EventKind::QdiscDequeue
         | EventKind::Xmit
         | EventKind::Reclaim
-        | EventKind::Softirq => false,
+        | EventKind::Softirq
+        | EventKind::Neighbour => false,
     })
 }

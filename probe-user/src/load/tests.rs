@@ -15,8 +15,8 @@ use std::{
 use aya::programs::{SchedClassifier, TcAttachType, tc};
 use probe_wire::{
     BackendRxBody, CALL_FAULT, DIRTIED_FOLIOS, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody, Interrupt,
-    OtherCallBody, PacketBody, Pattern, QdiscBody, ROLE_REPLY, ROLE_REQUEST, ReclaimBody, Rule, SockCallBody,
-    SockEnqueueBody, SwitchInBody, SwitchOutBody, WakingBody, XmitBody,
+    NeighbourBody, OtherCallBody, PacketBody, Pattern, QdiscBody, ROLE_REPLY, ROLE_REQUEST, ReclaimBody, Rule,
+    SockCallBody, SockEnqueueBody, SwitchInBody, SwitchOutBody, WakingBody, XmitBody,
 };
 use rustix::ioctl::{Setter, ioctl};
 use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};
@@ -572,7 +572,7 @@ fn make_tap() -> Option<(fs::File, Attachment)> {
         "addr add 10.9.9.1/24 dev tap0",
         "neigh add 10.9.9.2 dev tap0 lladdr 02:00:00:00:00:02 nud permanent",
     ] {
-        assert!(process::Command::new("ip").args(command.split(' ')).status().unwrap().success(), "{command}");
+        ip(command);
     }
     let socket = UdpSocket::bind(("10.9.9.1", 0)).unwrap();
     let ifindex = rustix::net::netdevice::name_to_index(&socket, "tap0").unwrap();
@@ -609,6 +609,37 @@ fn taken_off_a_tap(lo: &Attachment) {
     assert!(body.location >> 63 == 1, "this kernel tells the place");
     assert!(taken.header.time_ns - out.header.time_ns >= 30_000_000);
     assert_eq!((taken.header.tgid, taken.header.tid), (process::id(), gettid().as_raw_nonzero().get().unsigned_abs()));
+}
+
+fn ip(command: &str) {
+    assert!(process::Command::new("ip").args(command.split(' ')).status().unwrap().success(), "{command}");
+}
+
+/// A check that waits for its neighbour, and a neighbour for which nothing waits.
+fn waits_for_a_neighbour(_lo: &Attachment) {
+    let Some((_tun, tap)) = make_tap() else {
+        return println!("skipped: there are no taps here");
+    };
+    let interfaces = vec![tap.clone()];
+    let mut attached = load(&Request { interfaces, rules: vec![rule()], ..Request::default() }).unwrap();
+    let client = UdpSocket::bind(("10.9.9.1", 0)).unwrap();
+    ip("neigh del 10.9.9.2 dev tap0");
+    client.send_to(b"HCHK\x01\x02\x03\x04\x05\x06\x07\x08", ("10.9.9.2", PORT)).unwrap();
+    ip("neigh add 10.9.9.3 dev tap0 lladdr 02:00:00:00:00:03 nud permanent");
+    ip("neigh replace 10.9.9.2 dev tap0 lladdr 02:00:00:00:00:02 nud permanent");
+    let kept = collect(&mut attached, |kept| !find(kept, EventKind::PacketEgress).is_empty());
+    let out = find(&kept, EventKind::PacketEgress)[0];
+    let here = |record: &&Kept| record.body::<NeighbourBody>().netns == out.body::<PacketBody>().netns;
+    let known: Vec<_> = find(&kept, EventKind::Neighbour).into_iter().filter(here).collect();
+    let [known] = known[..] else { panic!("{kept:#?}") };
+    assert_eq!((known.body::<NeighbourBody>().ifindex, known.body::<NeighbourBody>().state), (tap.ifindex, 0x80));
+    assert!(known.header.time_ns <= out.header.time_ns, "the packet goes on when the neighbour is known");
+}
+
+#[test]
+fn a_neighbour_is_told_when_packets_waited_for_it() {
+    need_root!();
+    in_new_netns(waits_for_a_neighbour);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `nic.qdisc`, `nic.tx_queue` and the send half of `app.socket_queue`.
 
 use super::receive::{self, fill};
-use super::{Leg, counted, outside};
+use super::{Leg, counted, outside, vm};
 use crate::attribution::cause::Cause;
 use crate::attribution::evidence::text;
 use crate::attribution::held::{HeldBy, HeldSend};
@@ -22,6 +22,9 @@ const DELAYED_ACK: std::ops::Range<u64> = 35_000_000..50_000_000;
 /// Between the reply's send call and its first packet.
 pub(in crate::attribution) fn send(leg: &Leg<'_>) -> Vec<Piece> {
     let time = leg.time();
+    if let Some(charge) = vm::neighbour(leg, format!("{time} from the send call to the device")) {
+        return vec![Piece::charged(leg.from, leg.to, leg.span, charge)];
+    }
     let tcp = leg.journey.request.protocol == 6;
     if !tcp {
         let reason = "between the send call and the device, where no socket holds a datagram";

@@ -19,7 +19,21 @@ pub(in crate::attribution) fn forwarding(leg: &Leg<'_>) -> Vec<Piece> {
     };
     let names = (leg.evidence.interface(leg.start.interface), leg.evidence.interface(end.interface));
     let fact = format!("{} from {} to {}", leg.time(), names.0, names.1);
-    vec![Piece::charged(leg.from, leg.to, leg.span, Charge::new(Cause::HostForwarding, None, fact))]
+    let charge = neighbour(leg, fact.clone()).unwrap_or_else(|| Charge::new(Cause::HostForwarding, None, fact));
+    vec![Piece::charged(leg.from, leg.to, leg.span, charge)]
+}
+
+/// The wait ended when a neighbour became known: the kernel then sends what waited for it.
+pub(super) fn neighbour(leg: &Leg<'_>, fact: String) -> Option<Charge> {
+    let device = leg.end?.interface;
+    let soon = leg.to.before(NOTICEABLE);
+    if leg.from >= soon || !leg.evidence.neighbour_known(device, soon, leg.to) {
+        return None;
+    }
+    let name = leg.evidence.interface(device);
+    let known = format!("it went on as soon as a neighbour's link address was known on {name}");
+    let charge = Charge::new(Cause::HostForwarding, None, fact).with(Some(known));
+    Some(charge.meaning("held until a neighbour answered (ARP or neighbour discovery)"))
 }
 
 /// From the host end of a tap or veth on: first in its queueing discipline, then in the tap's ring.
