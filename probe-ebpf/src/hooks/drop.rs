@@ -3,7 +3,7 @@
 use aya_ebpf::programs::BtfTracePointContext;
 use aya_log_ebpf::warn;
 use probe_packet::{Load, Start, may_match};
-use probe_wire::{DROP_OF_PORT, DROP_UNPARSED, DropBody, EventKind, Sighting};
+use probe_wire::{DROP_OF_PORT, DROP_OF_PORT_LAST, DROP_STRETCH_NS, DROP_UNPARSED, DropBody, EventKind, Sighting};
 
 use crate::{
     emit::{self, emit, now, zero},
@@ -106,10 +106,8 @@ fn dropped(ctx: &BtfTracePointContext, reason: u32) {
     }
 }
 
-/// Drops that one CPU reports for their port alone, in [`STRETCH`] nanoseconds; beyond it they count
-/// as lost records.
+/// Drops that one CPU reports for their port alone in a stretch of time; the last says so.
 const MOST_PORT_DROPS: u64 = 256;
-const STRETCH: u64 = 1 << 27;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -188,15 +186,19 @@ fn ipv6(at: u64, offset: u32) -> [u8; 16] {
     zerocopy::transmute!([read::untyped::<u64>(at, offset), read::untyped::<u64>(at, offset + 8)])
 }
 
-/// Whether this CPU may report another drop for its port alone.
+/// As what this CPU may report another drop for its port alone.
 #[inline(always)]
-fn may_report_port() -> bool {
-    let Some(state) = cpu_state() else { return false };
-    let stretch = now() / STRETCH;
+fn port_drop() -> Option<u8> {
+    let state = cpu_state()?;
+    let stretch = now() / DROP_STRETCH_NS;
     let told = if state.port_drops_at.get() == stretch { state.port_drops.get() } else { 0 };
     state.port_drops_at.set(stretch);
     state.port_drops.set(told + 1);
-    told < MOST_PORT_DROPS
+    match told + 1 {
+        MOST_PORT_DROPS => Some(DROP_OF_PORT_LAST),
+        count if count < MOST_PORT_DROPS => Some(DROP_OF_PORT),
+        _ => None,
+    }
 }
 
 struct Dropped<'a> {
@@ -236,10 +238,8 @@ impl Dropped<'_> {
     #[inline(always)]
     fn examine_port(&self, datagram: &Datagram) {
         let Some(transport) = Transport::of(datagram) else { return };
-        if may_report_port() {
-            self.report(DROP_OF_PORT, Some(&transport.sighting()));
-        } else {
-            emit::lose(EventKind::Drop);
+        if let Some(known) = port_drop() {
+            self.report(known, Some(&transport.sighting()));
         }
     }
 

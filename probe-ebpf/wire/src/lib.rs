@@ -25,8 +25,9 @@ pub use irq::{Interrupt, SOFTIRQ_VECTORS, SoftirqBody};
 pub use kind::{EventKind, UnknownKind};
 pub use loss::LossRow;
 pub use net::{
-    BackendRxBody, DROP_OF_PORT, DROP_UNPARSED, DropBody, FLAG_FRAGMENT, FLAG_TUNNEL, FLAG_VLAN, NeighbourBody,
-    PacketBody, QdiscBody, ROLE_EITHER, ROLE_REPLY, ROLE_REQUEST, Sighting, XmitBody,
+    BackendRxBody, DROP_OF_PORT, DROP_OF_PORT_LAST, DROP_STRETCH_NS, DROP_UNPARSED, DropBody, FLAG_FRAGMENT,
+    FLAG_TUNNEL, FLAG_VLAN, NeighbourBody, PacketBody, QdiscBody, ROLE_EITHER, ROLE_REPLY, ROLE_REQUEST, Sighting,
+    XmitBody,
 };
 pub use sched::{CpuAccount, STACK_DEPTH, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody};
 pub use self_test::SelfTest;

@@ -24,6 +24,13 @@ pub const DROP_UNPARSED: u8 = 0;
 /// is watched. Its sighting tells addresses, ports, protocol and what TCP says of the segment.
 pub const DROP_OF_PORT: u8 = 2;
 
+/// As [`DROP_OF_PORT`], of the last that this CPU tells in its stretch of [`DROP_STRETCH_NS`]: more of
+/// them may have followed.
+pub const DROP_OF_PORT_LAST: u8 = 3;
+
+/// Stretch of `CLOCK_MONOTONIC` in which a CPU tells a bounded number of drops for their port alone.
+pub const DROP_STRETCH_NS: u64 = 1 << 27;
+
 /// What the parser found in a packet that matches a signature. Addresses and ports are those of
 /// the innermost header, numbers are in host order.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -169,7 +176,8 @@ pub struct DropBody {
     pub reason: u32,
     /// What was recognised; zeros with [`DROP_UNPARSED`], no rule with [`DROP_OF_PORT`].
     pub sighting: Sighting,
-    /// 1 when the packet matches a signature, else [`DROP_UNPARSED`] or [`DROP_OF_PORT`].
+    /// 1 when the packet matches a signature, else [`DROP_UNPARSED`],
+    /// [`DROP_OF_PORT`] or [`DROP_OF_PORT_LAST`].
     pub signature_known: u8,
     /// Always 0.
     pub reserved: [u8; 7],

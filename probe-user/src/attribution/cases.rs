@@ -165,6 +165,7 @@ const CASES: &[Case] = &[
     case("the name server does not answer at first", dns_asked_again, &[Cause::DependencyDns], "server", 1_090),
     case("of two questions for a name one is answered late", dns_second_answer, &[Cause::DependencyDns], "server", 95),
     case("the name server has not answered yet", dns_open, &[Cause::DependencyDns], "server", 900),
+    unresolved("the name server does not answer amid more drops than are told", dns_amid_drops),
     case("the name server's answer is dropped here", dns_dropped, &[Cause::HostForwarding], "eth0", 950),
     case("a service that has answered before has not yet", service_open, &[Cause::DependencyRemote], "server", 900),
     unresolved("the server has sent a metric, and gives no answer", sends_metric),
@@ -850,6 +851,13 @@ fn dns_open() -> Story {
 fn dns_dropped() -> Story {
     let mut story = dns_asked_again();
     story.drops_packet(20 * MS, (53, 50_000), "IP_OUTNOROUTES", "ip_forward");
+    story
+}
+
+/// Twin of a name server that does not answer: what was dropped is not all known.
+fn dns_amid_drops() -> Story {
+    let mut story = dns_asked_again();
+    story.drops_packet(20 * MS, (9, 4001), "IP_OUTNOROUTES", "ip_forward").and_more();
     story
 }
 

@@ -694,6 +694,16 @@ impl Evidence {
         self.flow_drops.first(flow, from, to)
     }
 
+    /// Whether drops between `from` and `to` were too many to be told.
+    pub(super) fn drops_crowded(&self, from: MonoNs, to: MonoNs) -> bool {
+        self.flow_drops.may_lack(from, to)
+    }
+
+    /// Whether drops between `from` and `to` were not all told, or none was.
+    pub(super) fn drops_untold(&self, from: MonoNs, to: MonoNs) -> bool {
+        self.blind.drops || self.drops_crowded(from, to)
+    }
+
     /// What was held back after a thread's last send call up to `to`, if that left something.
     pub(super) fn held_send(&self, task: TaskId, from: MonoNs, to: MonoNs) -> Option<&HeldSend> {
         self.held.last(task, from, to)

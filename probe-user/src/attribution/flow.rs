@@ -3,7 +3,7 @@
 
 use crate::clock::MonoNs;
 use crate::event::{Event, InterfaceId};
-use probe_wire::{DROP_UNPARSED, DropBody};
+use probe_wire::{DROP_OF_PORT_LAST, DROP_STRETCH_NS, DROP_UNPARSED, DropBody};
 use std::collections::VecDeque;
 
 /// Most drops kept; the oldest go.
@@ -36,11 +36,17 @@ pub(super) struct FlowDrop {
 #[derive(Debug, Default)]
 pub(super) struct FlowDrops {
     drops: VecDeque<FlowDrop>,
+    /// Stretches of time in which more were dropped than were told.
+    untold: VecDeque<(MonoNs, MonoNs)>,
 }
 
 impl FlowDrops {
     /// Takes in a drop, if it is one of a packet that is known and carries data.
     pub(super) fn add(&mut self, event: &Event, body: &DropBody) {
+        if body.signature_known == DROP_OF_PORT_LAST {
+            let end = (event.at.0 / DROP_STRETCH_NS + 1) * DROP_STRETCH_NS;
+            self.untold.push_back((event.at, MonoNs(end)));
+        }
         let seen = &body.sighting;
         if body.signature_known == DROP_UNPARSED || seen.payload_len == 0 {
             return;
@@ -71,6 +77,12 @@ impl FlowDrops {
     pub(super) fn trim(&mut self, before: MonoNs) {
         let old = self.drops.partition_point(|drop| drop.at < before);
         self.drops.drain(..old);
+        self.untold.retain(|(_, to)| *to >= before);
+    }
+
+    /// Whether there may have been drops between `from` and `to` that were not told.
+    pub(super) fn may_lack(&self, from: MonoNs, to: MonoNs) -> bool {
+        self.untold.iter().any(|(begin, end)| *begin < to && from < *end)
     }
 
     /// The first drop of a flow in either direction between `from` and `to`.

@@ -10,9 +10,9 @@ use crate::event::{
 };
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, QdiscStay, Refusal, Stage, Stamp};
 use probe_wire::{
-    BackendRxBody, CpuAccount, DROP_OF_PORT, DirtiedBody, DropBody, FileWaitBody, Interrupt, NeighbourBody,
-    OtherCallBody, PacketBody, QdiscBody, ReclaimBody, STACK_DEPTH, SendHeldBody, Sighting, SockCallBody,
-    SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
+    BackendRxBody, CpuAccount, DROP_OF_PORT, DROP_OF_PORT_LAST, DirtiedBody, DropBody, FileWaitBody, Interrupt,
+    NeighbourBody, OtherCallBody, PacketBody, QdiscBody, ReclaimBody, STACK_DEPTH, SendHeldBody, Sighting,
+    SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
 };
 
 pub(crate) const MS: u64 = 1_000;
@@ -576,6 +576,13 @@ impl Story {
     pub(crate) fn refused(&mut self, us: u64) -> &mut Self {
         let refusal = Refusal { at: at(us), skb: 1, waiting: 3, limit: 2, half_open: 1 };
         self.journey.refusals.push(refusal);
+        self
+    }
+
+    /// The drop that was told last is not the last there was.
+    pub(crate) fn and_more(&mut self) -> &mut Self {
+        let Some(Event { body: Body::Drop(body), .. }) = self.events.last_mut() else { panic!("a drop") };
+        body.signature_known = DROP_OF_PORT_LAST;
         self
     }
 

@@ -25,7 +25,7 @@ use crate::clock::{DurNs, MonoNs};
 use crate::event::{Body, Event, Fact, InterfaceFact, InterfaceId, InterfaceRole, RunFact};
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
-use probe_wire::{DROP_OF_PORT, MAX_CPUS, MAX_RULES};
+use probe_wire::{DROP_OF_PORT, DROP_OF_PORT_LAST, MAX_CPUS, MAX_RULES};
 use std::hash::BuildHasher;
 
 /// A last stage that may still follow is waited for this long.
@@ -340,7 +340,7 @@ impl Correlator {
             Body::QdiscEnqueue(body) => self.qdisc_enqueue(event, body),
             Body::QdiscDequeue(body) => self.qdisc_dequeue(event, body),
             Body::Xmit(body) => self.xmit(event, body, out),
-            Body::Drop(body) if body.signature_known == DROP_OF_PORT => Joined::Evidence,
+            Body::Drop(body) if matches!(body.signature_known, DROP_OF_PORT | DROP_OF_PORT_LAST) => Joined::Evidence,
             Body::Drop(body) => self.dropped(event, body, out),
             Body::BackendRx(body) => self.backend_rx(event, body, out),
             Body::AcceptFull(body) => self.accept_full(event, body),

@@ -51,7 +51,9 @@ impl<'a> Sleep<'a> {
         let dropped = self.evidence.flow_drop(&own.flow, own.since, self.at.to).filter(|drop| drop.incoming);
         match dropped {
             Some(drop) => self.dropped(drop, "a packet of the check's connection", |to| self.late_outside(to)),
-            None if needed && own.direct && !self.evidence.blind().drops => self.late_outside(self.at.to),
+            None if needed && own.direct && !self.evidence.drops_untold(own.since, self.at.to) => {
+                self.late_outside(self.at.to)
+            }
             None => self.unknown(REST_LATE),
         }
     }
@@ -214,9 +216,13 @@ impl<'a> Sleep<'a> {
             let charge = self.seat.leaf(cause, Some(offender), fact.clone()).with(Some(self.fact()));
             vec![Piece::charged(self.at.from, to, self.seat.span, charge)]
         };
-        match self.evidence.flow_drop(&flow, self.blocked.from.before(NOTICEABLE), self.at.to) {
+        let since = self.blocked.from.before(NOTICEABLE);
+        match self.evidence.flow_drop(&flow, since, self.at.to) {
             Some(drop) if drop.incoming => self.dropped(drop, &format!("the answer of {}", peer(socket)), charge),
             Some(drop) => self.dropped(drop, &format!("the question to {}", peer(socket)), charge),
+            None if self.evidence.drops_crowded(since, self.at.to) => self.unknown(format!(
+                "{fact}; more packets were dropped on this host then than were told, which may have been these"
+            )),
             None => charge(self.at.to),
         }
     }
