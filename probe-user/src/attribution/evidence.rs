@@ -247,7 +247,9 @@ impl Evidence {
     /// switches say, one of them is missing, whether or not its loss was counted.
     fn witness(&mut self, event: &Event) {
         let cpu = event.cpu as usize;
-        if event.body.kind().is_none() || cpu >= MAX_CPUS {
+        // A wait for a file is told beside the switch itself, a moment behind it.
+        let beside_a_switch = matches!(event.body, Body::FileWait(_));
+        if event.body.kind().is_none() || beside_a_switch || cpu >= MAX_CPUS {
             return;
         }
         if self.current.len() <= cpu {
