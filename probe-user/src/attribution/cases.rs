@@ -350,7 +350,13 @@ const CASES: &[Case] = &[
         95,
     ),
     case("after the rest of a late request the server computes", computes_on_whole, &[Cause::AppOnCpu], "server", 90),
-    case("a stream's server waits for another service", stream_and_service, &[Cause::DependencyRemote], "port 6379", 95),
+    case(
+        "a stream's server waits for another service",
+        stream_and_service,
+        &[Cause::DependencyRemote],
+        "port 6379",
+        95,
+    ),
     unresolved("a capture at one NIC sees the request and the answer", captured),
     unresolved("a capture at one NIC sees no answer", captured_open),
     case(

@@ -7,9 +7,9 @@ use super::set_comm;
 use anyhow::{Context, Result};
 use rustix::process::setpriority_process;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::thread::{Builder, scope};
 use std::time::Duration;
 
@@ -31,22 +31,38 @@ pub(super) fn inspect(args: &InspectArgs) -> Result<()> {
     })
 }
 
+/// Readers: one alone may lose its CPU between two looks, when it has no lock.
+const READERS: usize = 4;
+
 /// Looks again and again, beside a thread that leaves it hardly any CPU for `time`.
-fn look(file: &PathBuf, time: Duration) -> Result<()> {
+fn look(file: &Path, time: Duration) -> Result<()> {
     let over = &AtomicBool::new(false);
     let (tell, told) = channel();
     scope(|scope| {
-        let reader = Builder::new().name("mem-inspector".to_owned()).spawn_scoped(scope, move || {
-            setpriority_process(None, 19).context("be nice")?;
-            while !over.load(Ordering::Relaxed) {
-                fs::read(file).context("look at the memory")?;
-                let _ = tell.send(());
-            }
-            anyhow::Ok(())
-        });
-        told.recv().context("the reader ended")?;
+        let readers: Vec<_> = (0..READERS)
+            .map(|_| {
+                let tell = tell.clone();
+                let name = Builder::new().name("mem-inspector".to_owned());
+                name.spawn_scoped(scope, move || read_until(file, over, &tell)).context("start a reader")
+            })
+            .collect();
+        (0..READERS).try_for_each(|_| told.recv()).context("a reader ended")?;
         announce_fault(|| compute(time));
         over.store(true, Ordering::Relaxed);
-        reader.context("start the reader")?.join().expect("the reader does not panic")
+        readers.into_iter().try_for_each(|reader| reader?.join().expect("a reader does not panic"))
     })
+}
+
+fn read_until(file: &Path, over: &AtomicBool, tell: &Sender<()>) -> Result<()> {
+    setpriority_process(None, 19).context("be nice")?;
+    for look in 0_u64.. {
+        fs::read(file).context("look at the memory")?;
+        if look == 0 {
+            tell.send(()).context("say that the first look is over")?;
+        }
+        if over.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    Ok(())
 }
