@@ -59,10 +59,10 @@ pub(crate) fn untyped<T: Copy + Default>(object: u64, offset: u32) -> T {
 /// as there are and fit. Returns the length of the whole, 0 on a fault.
 #[inline(always)]
 pub(crate) fn datagram(from: u64, len: u32, ethertype: u16, to: &mut [u8; SNAP]) -> u32 {
-    let len = if len < DATAGRAM { len } else { DATAGRAM };
     if len == 0 {
         return 0;
     }
+    let len = within::<DATAGRAM>(len);
     let behind = link_header(ethertype, to);
     // SAFETY: `len` is at most what is left behind the header; a fault is reported.
     let error = unsafe { bpf_probe_read_kernel(behind.cast(), len, from as *const c_void) };

@@ -49,6 +49,11 @@ impl Refusal {
         Self::new(hook, reason, "report this kernel's version to whylag's developers")
     }
 
+    pub(crate) fn alone(hook: &Hook, needed: &str) -> Self {
+        let reason = format!("it would tell nonsense without {needed}, which does not run");
+        Self::new(hook, reason, format!("see what is said of {needed}"))
+    }
+
     pub(crate) fn no_tracepoint(hook: &Hook, tracepoint: &str) -> Self {
         let reason = format!("this kernel has no tracepoint {tracepoint}");
         Self::new(hook, reason, since(tracepoint))
@@ -75,6 +80,7 @@ fn since(tracepoint: &str) -> String {
     let version = match tracepoint {
         "sk_data_ready" | "sock_recv_length" | "sock_send_length" => "6.3",
         "qdisc_enqueue" => "5.15",
+        "mm_filemap_fault" => "6.12",
         _ => return "enable CONFIG_TRACEPOINTS and the subsystem".into(),
     };
     format!("use kernel {version} or newer")
@@ -105,6 +111,9 @@ fn verdict(log: &str) -> String {
 }
 
 fn remedy(error: &ProgramError) -> &'static str {
+    if matches!(error, ProgramError::LoadError { verifier_log, .. } if !verifier_log.to_string().is_empty()) {
+        return "report this kernel's version to whylag's developers";
+    }
     let io_error = match error {
         ProgramError::LoadError { io_error, .. } => Some(io_error),
         ProgramError::SyscallError(error) => Some(&error.io_error),

@@ -352,7 +352,7 @@ impl Attached {
             let outcome = if request.excluded.iter().any(|name| name == hook.name) {
                 Outcome::Excluded
             } else {
-                match self.attach_hook(hook, btf, types, doubts) {
+                match self.lacks(hook).map_or_else(|| self.attach_hook(hook, btf, types, doubts), Err) {
                     Ok(choice) if hook.only_with_tap => Outcome::Waiting(choice),
                     Ok(choice) => Outcome::Attached(choice),
                     Err(refusal) if is_required(hook, request) => return Err(refusal.into()),
@@ -362,6 +362,15 @@ impl Attached {
             self.hooks.push(HookState { hook, outcome });
         }
         Ok(())
+    }
+
+    /// Why a hook must not run, if one that it needs does not.
+    fn lacks(&self, hook: &'static Hook) -> Option<Refusal> {
+        let runs = |needed: &&str| {
+            let state = self.hooks.iter().find(|state| state.hook.name == *needed);
+            state.is_some_and(|state| matches!(state.outcome, Outcome::Attached(_) | Outcome::Waiting(_)))
+        };
+        hook.needs.iter().find(|needed| !runs(needed)).map(|needed| Refusal::alone(hook, needed))
     }
 
     /// Attaches the hooks that have waited for a tap.

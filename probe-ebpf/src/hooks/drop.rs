@@ -93,16 +93,10 @@ fn dropped(ctx: &BtfTracePointContext, reason: u32) {
     }
     let drop = Dropped { ctx, skb, location: ctx.arg(1), reason };
     let watched = scope::is_watched_skb(skb as u64);
-    let datagram = Datagram::of_skb(skb);
-    let known = datagram.is_some_and(|datagram| drop.examine(&datagram));
-    // A tap's full ring drops a packet that was handed over already.
-    if watched || known {
-        scope::unwatch_skb(skb as u64);
-    }
-    if watched && !known {
-        drop.report(DROP_UNPARSED, None);
-    } else if !known && let Some(datagram) = datagram {
-        drop.examine_port(&datagram);
+    match Datagram::of_skb(skb) {
+        Some(datagram) => drop.consider(&datagram, watched),
+        None if watched => drop.unparsed(),
+        None => {}
     }
 }
 
@@ -209,6 +203,25 @@ struct Dropped<'a> {
 }
 
 impl Dropped<'_> {
+    #[inline(always)]
+    fn consider(&self, datagram: &Datagram, watched: bool) {
+        if self.examine(datagram) {
+            // A tap's full ring drops a packet that was handed over already.
+            scope::unwatch_skb(self.skb as u64);
+        } else if watched {
+            self.unparsed();
+        } else {
+            self.examine_port(datagram);
+        }
+    }
+
+    /// A packet that is followed and shows nothing that could be recognised.
+    #[inline(always)]
+    fn unparsed(&self) {
+        scope::unwatch_skb(self.skb as u64);
+        self.report(DROP_UNPARSED, None);
+    }
+
     /// Reports the drop if the packet matches a signature; whether it did.
     #[inline(always)]
     fn examine(&self, datagram: &Datagram) -> bool {
@@ -234,8 +247,9 @@ impl Dropped<'_> {
         known
     }
 
-    /// Reports the drop if the packet has a watched port: it may be part of what a check needs.
-    #[inline(always)]
+    /// Reports the drop if the packet has a watched port: it may be part of what a check needs. A
+    /// function of its own, as [`report`](Self::report) is.
+    #[inline(never)]
     fn examine_port(&self, datagram: &Datagram) {
         let Some(transport) = Transport::of(datagram) else { return };
         if let Some(known) = port_drop() {
@@ -243,7 +257,9 @@ impl Dropped<'_> {
         }
     }
 
-    #[inline(always)]
+    /// A function of its own, so that its stack is not there while the packet is looked at: kernels
+    /// before 6.8 count all that a path of calls may use, and refuse more than 512 bytes.
+    #[inline(never)]
     fn report(&self, known: u8, sighting: Option<&Sighting>) {
         if let Some(state) = cpu_state() {
             state.forget_rx(self.skb as u64);

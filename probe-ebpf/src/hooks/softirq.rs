@@ -1,12 +1,12 @@
 //! Softirq service: what a CPU is in, and for how long it was.
 
 use aya_ebpf::{helpers::bpf_get_current_pid_tgid, programs::BtfTracePointContext};
-use probe_wire::{EventKind, SoftirqBody};
+use probe_wire::{EventKind, SOFTIRQ_VECTORS, SoftirqBody};
 
 use crate::{
     emit::{emit_at, now},
     maps::{CpuState, SETTINGS, cpu_state},
-    scope,
+    read, scope,
 };
 
 /// How often it is looked whether a watched thread has this CPU: the tick of a CPU that is not idle
@@ -49,7 +49,10 @@ fn report(state: &CpuState, vector: u32, start_ns: u64, end_ns: u64) {
         tell(vector, end_ns, duration_ns, 0);
         return;
     }
-    let Some(short) = state.short_softirqs.get(vector as usize) else { return };
+    // Vectors are fewer, as the verifier does not know.
+    let index = read::within::<{ SOFTIRQ_VECTORS as u32 }>(vector + 1) - 1;
+    // SAFETY: the index is below the length.
+    let short = unsafe { state.short_softirqs.get_unchecked(index as usize) };
     if start_ns.saturating_sub(short.since_ns.get()) > LONGEST_WINDOW_NS {
         short.since_ns.set(start_ns);
         short.sum_ns.set(0);
