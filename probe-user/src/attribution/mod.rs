@@ -30,6 +30,7 @@ mod symbol;
 mod thread;
 mod traffic;
 pub(crate) mod verdict;
+mod walk;
 
 pub use attribute::Attributor;
 pub use cause::{CAUSES, Cause, CauseRow, Family};
