@@ -11,7 +11,7 @@ use aya_ebpf::helpers::{
 use probe_packet::SNAP;
 use probe_wire::{Interrupt, Offsets, UNKNOWN_OFFSET};
 
-use crate::maps::SETTINGS;
+use crate::{emit::zero, maps::SETTINGS};
 
 /// Address of a kernel object whose type the verifier knows: an argument of a `tp_btf` program,
 /// or a pointer read out of one. The verifier checks every read of it against the kernel's BTF,
@@ -94,7 +94,7 @@ pub(crate) fn name(object: Typed, offset: u32) -> [u8; 16] {
 /// Copies a string from a kernel address, as far as it fits; zeros behind it, or on a fault.
 #[inline(always)]
 pub(crate) fn string(from: u64, to: &mut [u8; 16]) {
-    *to = zerocopy::transmute!([0_u64; 2]);
+    *to = zerocopy::transmute!([zero(), zero()]);
     // SAFETY: `to` has room for 16 bytes; a fault is zeroed.
     unsafe { bpf_probe_read_kernel_str(to.as_mut_ptr().cast(), 16, from as *const c_void) };
 }

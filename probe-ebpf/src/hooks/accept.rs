@@ -71,8 +71,8 @@ fn look_closely(skb: *mut __sk_buff, ifindex: u32, seq: u64, sighting: &Sighting
 /// Queues of the listener that a request is for, if there is one in the interface's namespace.
 #[inline(always)]
 fn listener(skb: *mut __sk_buff, sighting: &Sighting) -> Option<Queues> {
-    // SAFETY: all-zero bytes are a value of it.
-    let mut tuple: bpf_sock_tuple = unsafe { mem::zeroed() };
+    // SAFETY: any bytes are a value of it.
+    let mut tuple: bpf_sock_tuple = unsafe { mem::transmute([zero() as u32; size_of::<bpf_sock_tuple>() / 4]) };
     let (source, destination) = (words(&sighting.source), words(&sighting.destination));
     let (sport, dport) = (sighting.source_port.to_be(), sighting.destination_port.to_be());
     // SAFETY: fields of a union of plain integers; the kernel takes the one that the size names.
@@ -116,8 +116,8 @@ fn queues(tcp: Typed) -> Queues {
 /// Whether the routing table does not send it elsewhere: a wildcard listener fits any address.
 #[inline(always)]
 fn is_for_this_host(skb: *mut __sk_buff, ifindex: u32, sighting: &Sighting) -> bool {
-    // SAFETY: all-zero bytes are a value of it.
-    let mut route: bpf_fib_lookup = unsafe { mem::zeroed() };
+    // SAFETY: any bytes are a value of it.
+    let mut route: bpf_fib_lookup = unsafe { mem::transmute([zero(); size_of::<bpf_fib_lookup>() / 8]) };
     let (source, destination) = (words(&sighting.source), words(&sighting.destination));
     let ipv4 = is_ipv4(&source);
     route.family = if ipv4 { AF_INET } else { AF_INET6 };
