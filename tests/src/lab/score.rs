@@ -297,12 +297,6 @@ impl Score {
         }
     }
 
-    /// Whether anything was said with confidence that is not so.
-    #[must_use]
-    pub const fn accuses_wrongly(&self) -> bool {
-        self.wrong > 0 || self.inexact > 0 || self.misjudged > 0
-    }
-
     fn conclude(&self, expect: &Expect, proven: bool) -> Mark {
         let few = |right: usize, causes: &[&str]| !causes.is_empty() && right < expect.at_least;
         let right = self.right_slow + self.right_lost;
