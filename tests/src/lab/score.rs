@@ -13,8 +13,7 @@ use std::time::UNIX_EPOCH;
 const CLOCK_SLACK_NS: u64 = 500_000;
 /// What whylag says of a thread that starves the replies it owes.
 const STARVED: &str = "though replies were due";
-/// So much may a check's time be off, if it is short; times the case's slowdown. The client's own
-/// way, which whylag does not see, comes on top: no more than a check of the control period takes.
+/// So much may a check's time be off, if it is short; times the case's slowdown.
 const TIME_SLACK_NS: u64 = 2_000_000;
 /// Examples of what went wrong that a report shows.
 const REMARKS: usize = 3;
@@ -56,7 +55,7 @@ pub struct Score {
     pub misjudged: usize,
     /// Slow checks whose evidence says that a thread received and did not send.
     pub starved: usize,
-    /// Right cause, but the time is off by more than 2 ms, the client's own way, and 5 %.
+    /// Right cause, but the time is off by more than 2 ms and 5 %.
     pub mistimed: usize,
     /// Time in entries of a right cause, all guilty checks that were answered.
     pub attributed_ns: u64,
@@ -113,7 +112,7 @@ pub fn score(case: &Case, observed: &Observed) -> Result<(Mark, Score)> {
         let journey = journeys.get(&check.nonce).copied();
         score.starved += usize::from(check.rtt_ns().is_some() && journey.is_some_and(says_starved));
         if is_guilty(case, check, observed.window) {
-            score.mark_guilty(case, check, journey, observed.control_p95_ns);
+            score.mark_guilty(case, check, journey);
             score.mark_service(case.service, journey);
         } else if check.rtt_ns().is_some_and(|rtt| rtt < surely_fast_ns(case)) {
             score.mark_innocent(check, journey);
@@ -188,7 +187,7 @@ fn says_starved(journey: &Journey) -> bool {
 }
 
 impl Score {
-    fn mark_guilty(&mut self, case: &Case, check: &Check, journey: Option<&Journey>, control_p95_ns: u64) {
+    fn mark_guilty(&mut self, case: &Case, check: &Check, journey: Option<&Journey>) {
         let expect = &case.expect;
         self.guilty += 1;
         let Some(journey) = journey else {
@@ -202,8 +201,7 @@ impl Score {
             Some(cause) if causes.contains(&cause) => {
                 self.mark_right(check);
                 self.mark_offender(expect, journey, cause);
-                let slack_ns = TIME_SLACK_NS * case.slowdown + control_p95_ns;
-                self.mark_time(expect, check, journey, causes, slack_ns);
+                self.mark_time(expect, check, journey, causes, TIME_SLACK_NS * case.slowdown);
             }
             Some(cause) => {
                 self.accuse(journey);
