@@ -16,6 +16,23 @@ pub struct Names {
 }
 
 impl Names {
+    /// Whether a fact teaches anything here.
+    #[must_use]
+    pub const fn learns_from(fact: &Fact) -> bool {
+        match fact {
+            Fact::Run(_) | Fact::Clock(_) | Fact::Interface(_) | Fact::DropReason { .. } | Fact::Symbol { .. } => true,
+            Fact::Hooks { .. }
+            | Fact::Live { .. }
+            | Fact::Limit { .. }
+            | Fact::Closing
+            | Fact::Gone { .. }
+            | Fact::Holders { .. }
+            | Fact::Device { .. }
+            | Fact::Task(_)
+            | Fact::Counters { .. } => false,
+        }
+    }
+
     /// Takes a fact in.
     pub fn learn(&mut self, fact: &Fact) {
         match fact {
@@ -30,15 +47,7 @@ impl Names {
             Fact::Symbol { address, name } => {
                 self.symbols.insert(*address, name.clone());
             }
-            Fact::Hooks { .. }
-            | Fact::Live { .. }
-            | Fact::Limit { .. }
-            | Fact::Closing
-            | Fact::Gone { .. }
-            | Fact::Holders { .. }
-            | Fact::Device { .. }
-            | Fact::Task(_)
-            | Fact::Counters { .. } => {}
+            _ => debug_assert!(!Self::learns_from(fact)),
         }
     }
 

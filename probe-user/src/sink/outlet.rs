@@ -137,20 +137,11 @@ impl Outlet {
 
     /// Keeps a fact that teaches names until there is room; of clocks only the latest counts.
     fn hold(&mut self, fact: Fact) {
-        match fact {
-            Fact::Hooks { .. }
-            | Fact::Live { .. }
-            | Fact::Limit { .. }
-            | Fact::Closing
-            | Fact::Gone { .. }
-            | Fact::Holders { .. }
-            | Fact::Device { .. }
-            | Fact::Task(_)
-            | Fact::Counters { .. } => {
-                return;
-            }
-            Fact::Clock(_) => self.held.retain(|held| !matches!(held, Fact::Clock(_))),
-            Fact::Run(_) | Fact::Interface(_) | Fact::Symbol { .. } | Fact::DropReason { .. } => {}
+        if !Names::learns_from(&fact) {
+            return;
+        }
+        if matches!(fact, Fact::Clock(_)) {
+            self.held.retain(|held| !matches!(held, Fact::Clock(_)));
         }
         self.held.push(fact);
         self.release();
