@@ -55,6 +55,9 @@ pub(crate) fn hooks() -> String {
     let needing = HOOKS.iter().filter(|hook| !hook.fields.is_empty());
     let fields = needing.map(|hook| [code(hook.name), codes(hook.fields.iter().copied())]);
     table(&mut page, ["hook", "fields"], fields);
+    page.push_str("\nA hook is refused where one that it needs does not run: alone it would tell nonsense.\n");
+    let alone = HOOKS.iter().filter(|hook| !hook.needs.is_empty());
+    table(&mut page, ["hook", "needs"], alone.map(|hook| [code(hook.name), codes(hook.needs.iter().copied())]));
     page
 }
 
