@@ -30,6 +30,7 @@ mod file;
 // Bytes to events.
 pub mod source;
 pub mod event;
+pub mod stack;
 pub mod clock;
 pub mod loss;
 

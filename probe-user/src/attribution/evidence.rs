@@ -508,6 +508,10 @@ impl Evidence {
             | Fact::Limit { .. }
             | Fact::Closing
             | Fact::Gone { .. }
+            | Fact::Module(_)
+            | Fact::Frame(_)
+            | Fact::Stack(_)
+            | Fact::Taken(_)
             | Fact::Counters { .. } => {}
         }
     }

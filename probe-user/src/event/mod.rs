@@ -8,6 +8,7 @@ mod encode;
 mod order;
 
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
+use crate::stack::{FrameFact, ModuleFact, StackFact, TakenFact};
 use probe_wire::{
     AcceptFullBody, BackendRxBody, DirtiedBody, DropBody, EventKind, FileWaitBody, Interrupt, NeighbourBody,
     OtherCallBody, OtherPeerBody, PacketBody, QdiscBody, ReclaimBody, Rule, SendHeldBody, SockCallBody,
@@ -188,6 +189,14 @@ pub enum Fact {
     },
     /// A thread of a watched process.
     Task(TaskFact),
+    /// A file that code of a watched process was mapped from.
+    Module(ModuleFact),
+    /// A place in the code of a watched process.
+    Frame(FrameFact),
+    /// A stack of such places.
+    Stack(StackFact),
+    /// A watched thread had that stack.
+    Taken(TakenFact),
     /// The kernel programs' own counters so far, sums since attach.
     Counters {
         /// One row per kind and CPU that has counted anything.

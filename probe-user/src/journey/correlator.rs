@@ -378,6 +378,10 @@ impl Correlator {
             | Fact::Holders { .. }
             | Fact::Device { .. }
             | Fact::Task(_)
+            | Fact::Module(_)
+            | Fact::Frame(_)
+            | Fact::Stack(_)
+            | Fact::Taken(_)
             | Fact::Counters { .. } => {}
         }
     }

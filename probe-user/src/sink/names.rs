@@ -29,6 +29,10 @@ impl Names {
             | Fact::Holders { .. }
             | Fact::Device { .. }
             | Fact::Task(_)
+            | Fact::Module(_)
+            | Fact::Frame(_)
+            | Fact::Stack(_)
+            | Fact::Taken(_)
             | Fact::Counters { .. } => false,
         }
     }
