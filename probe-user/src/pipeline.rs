@@ -3,7 +3,7 @@
 //! Records come in as bytes, [`Output`] values go out. Pure: no clock, no file, no socket, no
 //! channel. Time enters only inside records, so a replay of a recording equals the live run.
 
-use crate::attribution::{Attributor, Episode, Evidence, Judged, Lapse, Lapses};
+use crate::attribution::{Activity, Attributor, Episode, Evidence, Judged, Lapse, Lapses};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Body, Event, Fact, InterfaceId, Orderer, RunFact, Threshold, decode};
 use crate::journey::{Correlator, Journey, JourneyId, Outcome, Update};
@@ -45,6 +45,20 @@ pub enum Output {
         /// How it went.
         reason: String,
     },
+    /// What a watched thread did for a while; only a run that
+    /// [tells activities](Collector::telling_activities) has them.
+    Activity(Activity),
+    /// A softirq that ran for long; only told beside activities.
+    Softirq {
+        /// Where.
+        cpu: u32,
+        /// Start.
+        from: MonoNs,
+        /// End.
+        to: MonoNs,
+        /// Number of its vector, as in `/proc/softirqs`.
+        vector: u32,
+    },
     /// What happened at one target over the run.
     Episode(Episode),
     /// Every record accounted for.
@@ -79,6 +93,13 @@ impl Collector {
     #[must_use]
     pub fn telling_hops(mut self) -> Self {
         self.conclude.evidence.tell_hops();
+        self
+    }
+
+    /// It also tells what every watched thread did, for pictures of threads over time.
+    #[must_use]
+    pub const fn telling_activities(mut self) -> Self {
+        self.conclude.tells_activities = true;
         self
     }
 
@@ -136,6 +157,7 @@ struct Conclude {
     updates: Vec<Update>,
     now: MonoNs,
     left_out: LeftOut,
+    tells_activities: bool,
 }
 
 impl Conclude {
@@ -150,9 +172,20 @@ impl Conclude {
             Body::Fact(fact) => self.learn(event.at, fact, out),
             Body::Tick => {
                 self.judge(losses, out);
+                self.tell_activities(None, out);
                 self.evidence.trim(self.correlator.oldest_open().unwrap_or(event.at));
             }
+            Body::Softirq(body) if self.tells_activities && body.window_ns == 0 && body.duration_ns > 0 => {
+                let from = event.at.before(DurNs(body.duration_ns));
+                out(Output::Softirq { cpu: event.cpu, from, to: event.at, vector: body.vector });
+            }
             _ => {}
+        }
+    }
+
+    fn tell_activities(&mut self, until: Option<MonoNs>, out: &mut impl FnMut(Output)) {
+        if self.tells_activities {
+            self.evidence.activities(until).into_iter().for_each(|activity| out(Output::Activity(activity)));
         }
     }
 
@@ -211,6 +244,7 @@ impl Conclude {
             update => updates.push(update),
         });
         self.judge(losses, out);
+        self.tell_activities(Some(self.now), out);
         let verdicts = self.verdicts.get_or_insert_with(Verdicts::of_a_silent_run);
         for journey in rest {
             self.left_out.unreported += 1;

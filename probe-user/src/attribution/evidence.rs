@@ -590,6 +590,30 @@ impl Evidence {
         walked.intervals
     }
 
+    /// Looks at evidence without counting what that takes.
+    pub(super) fn apart(&self, look: impl FnOnce(&Self)) {
+        let usage = self.usage.get();
+        look(self);
+        self.usage.set(usage);
+    }
+
+    /// Stretches of threads' lives that have not been told: up to the latest record of each, or up
+    /// to `until`. They count as told from here on.
+    pub(super) fn take_untold(&mut self, until: Option<MonoNs>) -> Vec<(TaskId, MonoNs, MonoNs)> {
+        let mut untold = Vec::new();
+        for (task, lives) in &mut self.lives {
+            for life in lives {
+                let latest = life.marks.back().map_or(life.since, Mark::at);
+                let (from, to) = (life.told_until.max(life.since), until.unwrap_or(latest));
+                if from < to {
+                    untold.push((*task, from, to));
+                    life.told_until = to;
+                }
+            }
+        }
+        untold
+    }
+
     /// What was used since this was asked last.
     pub(super) fn take_usage(&self) -> Usage {
         self.usage.take()
@@ -629,7 +653,7 @@ impl Evidence {
         Some(Hop { comm, task, frames })
     }
 
-    fn shown(&self, blocked: &Blocked<'_>) -> Vec<String> {
+    pub(super) fn shown(&self, blocked: &Blocked<'_>) -> Vec<String> {
         let stack = self.stacks.frames(blocked.stack).iter().map(|address| self.symbols.at(*address));
         frame::shown(stack.chain(blocked.asleep_in.map(Some)))
     }

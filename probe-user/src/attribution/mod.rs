@@ -3,6 +3,7 @@
 //! A [`Journey`](crate::journey::Journey) and the [`Evidence`] about threads, queues and drops
 //! come in; a [`Judged`] journey with an exact [`Ledger`] and a [`Verdict`] goes out.
 
+mod activity;
 mod attribute;
 pub(crate) mod baseline;
 #[cfg(test)]
@@ -32,6 +33,7 @@ mod traffic;
 pub(crate) mod verdict;
 mod walk;
 
+pub use activity::{Activity, Doing};
 pub use attribute::Attributor;
 pub use cause::{CAUSES, Cause, CauseRow, Family};
 pub use evidence::Evidence;

@@ -381,6 +381,8 @@ pub(super) struct Life {
     pub(super) marks: VecDeque<Mark>,
     /// First record.
     pub(super) since: MonoNs,
+    /// Up to when it has been told what the thread did.
+    pub(super) told_until: MonoNs,
     course: Course,
 }
 
@@ -404,6 +406,7 @@ impl Life {
             cgroup: String::new(),
             marks: VecDeque::new(),
             since,
+            told_until: MonoNs(0),
             course: Course::Off,
         }
     }

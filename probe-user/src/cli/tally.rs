@@ -31,7 +31,12 @@ impl Tally {
                 self.late = report.late;
             }
             Output::Gone { .. } => self.incomplete = true,
-            Output::Fact(_) | Output::Lapse { .. } | Output::Episode(_) | Output::Summary(_) => {}
+            Output::Fact(_)
+            | Output::Lapse { .. }
+            | Output::Activity(_)
+            | Output::Softirq { .. }
+            | Output::Episode(_)
+            | Output::Summary(_) => {}
         }
     }
 

@@ -101,6 +101,7 @@ impl Flame {
             Output::Summary(run) => (self.checks, self.started_at) = (run.checks, run.started_at),
             Output::Fact(Fact::Clock(anchor)) => self.clock = Some(*anchor),
             Output::Fact(_) | Output::Lapse { .. } | Output::Gone { .. } | Output::Episode(_) => {}
+            Output::Activity(_) | Output::Softirq { .. } => {}
         }
     }
 

@@ -50,7 +50,7 @@ impl<W: Write + Send + std::fmt::Debug> Sink for JsonSink<W> {
             Output::Episode(episode) => self.line(&EpisodeLine::new(episode, names)),
             Output::Loss(report) => self.line(&loss_line(report, context.dropped)),
             Output::Summary(summary) => self.line(&SummaryLine::new(summary, names)),
-            Output::Fact(_) => Ok(()),
+            Output::Fact(_) | Output::Activity(_) | Output::Softirq { .. } => Ok(()),
         }
     }
 

@@ -105,7 +105,7 @@ impl<W: Write + Send + std::fmt::Debug> Sink for TextSink<W> {
             }
             Output::Loss(report) => self.lines(&ending::loss(report, context.dropped)),
             Output::Summary(summary) => self.lines(ending::summary(summary).as_slice()),
-            Output::Fact(_) => Ok(()),
+            Output::Fact(_) | Output::Activity(_) | Output::Softirq { .. } => Ok(()),
         }
     }
 
