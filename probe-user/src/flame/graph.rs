@@ -1,7 +1,7 @@
 //! Counted towers, ready to be written.
 
 use super::svg;
-use super::tower::Tower;
+use super::tower::{Kind, Level, Tower};
 use crate::clock::DurNs;
 use std::fmt::Write;
 use std::io;
@@ -11,6 +11,8 @@ use std::io;
 pub struct Graph {
     pub(super) title: String,
     pub(super) note: String,
+    /// What a width is, such as `Delay`.
+    pub(super) measure: &'static str,
     pub(super) shares: Vec<Share>,
 }
 
@@ -31,6 +33,30 @@ pub(super) enum Width {
 }
 
 impl Width {
+    /// The time now.
+    pub(super) const fn now(self) -> DurNs {
+        match self {
+            Self::Of(now) | Self::Against { now, .. } => now,
+        }
+    }
+
+    /// The time before, in a differential graph.
+    pub(super) const fn before(self) -> Option<DurNs> {
+        match self {
+            Self::Of(_) => None,
+            Self::Against { before, .. } => Some(before),
+        }
+    }
+
+    /// Both together; of one graph, so both alike.
+    pub(super) fn plus(self, other: Self) -> Self {
+        let now = self.now().plus(other.now());
+        match (self.before(), other.before()) {
+            (None, None) => Self::Of(now),
+            (one, two) => Self::Against { now, before: one.unwrap_or_default().plus(two.unwrap_or_default()) },
+        }
+    }
+
     pub(super) const fn is_nothing(self) -> bool {
         match self {
             Self::Of(time) => time.0 == 0,
@@ -40,9 +66,9 @@ impl Width {
 }
 
 impl Graph {
-    pub(super) fn new(title: String, note: String, mut shares: Vec<Share>) -> Self {
-        shares.sort_by(|one, two| one.tower.cmp(&two.tower));
-        Self { title, note, shares }
+    pub(super) fn new(measure: &'static str, title: String, note: String, mut shares: Vec<Share>) -> Self {
+        shares.sort_by(|one, two| one.drawn().cmp(two.drawn()).then_with(|| one.tower.cmp(&two.tower)));
+        Self { title, note, measure, shares }
     }
 
     /// Adds something that a reader of the graph must know.
@@ -54,7 +80,8 @@ impl Graph {
     /// nanoseconds. A differential graph has two times: in a healthy check, then in a slow one.
     #[must_use]
     pub fn folded(&self) -> String {
-        self.lines().into_iter().fold(String::new(), |all, line| all + &line + "\n")
+        let alike = self.shares.chunk_by(|one, two| one.drawn().eq(two.drawn()));
+        alike.fold(String::new(), |all, shares| all + &line(shares) + "\n")
     }
 
     /// One self-contained SVG document.
@@ -64,20 +91,25 @@ impl Graph {
     pub fn svg(&self) -> io::Result<String> {
         svg::draw(self)
     }
-
-    pub(super) fn lines(&self) -> Vec<String> {
-        self.shares.iter().map(Share::line).collect()
-    }
 }
 
 impl Share {
-    fn line(&self) -> String {
-        let texts: Vec<_> = self.tower.iter().map(|level| level.text.as_str()).collect();
-        let mut line = texts.join(";");
-        let _ = match self.width {
-            Width::Of(time) => write!(line, " {}", time.0),
-            Width::Against { now, before } => write!(line, " {} {}", before.0, now.0),
-        };
-        line
+    /// What it is drawn by, level by level.
+    fn drawn(&self) -> impl Iterator<Item = (Kind, &str)> {
+        self.tower.iter().map(Level::drawn)
     }
+}
+
+/// The line of towers that are drawn as one.
+fn line(alike: &[Share]) -> String {
+    let levels = alike.first().map_or(&[][..], |share| &share.tower);
+    let texts: Vec<_> = levels.iter().map(|level| level.text.as_str()).collect();
+    let mut line = texts.join(";");
+    let sum = alike.iter().map(|share| share.width).reduce(Width::plus);
+    let _ = match sum {
+        None => Ok(()),
+        Some(Width::Of(time)) => write!(line, " {}", time.0),
+        Some(Width::Against { now, before }) => write!(line, " {} {}", before.0, now.0),
+    };
+    line
 }

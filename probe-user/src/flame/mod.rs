@@ -6,12 +6,14 @@
 
 mod graph;
 mod svg;
+mod threads;
 mod tower;
 
 #[cfg(test)]
 mod tests;
 
 pub use graph::Graph;
+pub use threads::ThreadTimes;
 
 use crate::attribution::{Judged, Unresolved, Verdict};
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
@@ -42,6 +44,14 @@ pub enum Empty {
         /// Checks.
         checks: u64,
     },
+    /// No sample of a thread on a CPU.
+    #[error(
+        "it holds no samples of threads on a CPU; record with `whylag attach --record FILE --stacks on` to take them"
+    )]
+    NoSample,
+    /// No thread slept.
+    #[error("no watched thread was seen to leave its CPU; `whylag replay FILE` says what was recorded")]
+    NoWait,
     /// No healthy one to compare with.
     #[error(
         "no healthy check of the same target and signature is there to compare the {slow} slow ones with; --kind \
@@ -210,7 +220,7 @@ impl Flame {
     fn graph(&self, title: String, note: String, shares: impl Iterator<Item = (usize, Width)>) -> Graph {
         let shares = shares.filter(|(_, width)| !width.is_nothing());
         let shares = shares.map(|(tower, width)| Share { tower: self.towers.get(tower).to_vec(), width });
-        let mut graph = Graph::new(title, self.dated(note), shares.collect());
+        let mut graph = Graph::new("Delay", title, self.dated(note), shares.collect());
         if self.lost_events > 0 {
             graph.note(&format!("incomplete: {} lost", counted(self.lost_events, "event")));
         }

@@ -5,14 +5,18 @@
 //! a tower. So each block goes in with its number, which comes out as what is known of it.
 
 use super::graph::{Graph, Share, Width};
-use super::tower::{Kind, Level};
+use super::tower::{Kind, Level, Place};
 use crate::clock::DurNs;
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
+use std::collections::BTreeMap;
 use std::io;
 
 /// More than a hundred thousand checks of an hour each; beyond it the drawing's numbers overflow.
 const LONGEST: u64 = 1 << 59;
+
+/// Most lines of source that are told of a function.
+const MOST_LINES: usize = 3;
 
 /// Stands between the text of a block and its number; no level's text has one.
 const MARK: char = '\u{e000}';
@@ -48,7 +52,9 @@ const fn colour(kind: Kind) -> Color {
         Kind::Thread => (0xa9, 0xd2, 0xea),
         Kind::Waker | Kind::Instead => (0x74, 0xb3, 0xdb),
         Kind::Cgroup | Kind::Device => (0xc9, 0xbf, 0xe3),
+        Kind::User => (0xbf, 0xdf, 0xb0),
         Kind::Kernel => (0xf2, 0xe7, 0xcf),
+        Kind::Ready => (0xf3, 0xd0, 0xa9),
         Kind::Unexplained => (0xf3, 0xe3, 0x70),
     };
     Color { r, g, b }
@@ -90,7 +96,7 @@ fn options<'a>(graph: &Graph) -> Options<'a> {
     options.subtitle = Some(graph.note.clone());
     // Common monospaced fonts are a little wider than the drawing supposes.
     options.font_width = 0.62;
-    options.name_type = "Delay:".to_owned();
+    options.name_type = format!("{}:", graph.measure);
     options.text_truncate_direction = TextTruncateDirection::Right;
     options.bgcolors = Some(BackgroundColor::Flat(Color { r: 255, g: 255, b: 255 }));
     options
@@ -104,27 +110,48 @@ struct Block {
     text: String,
     now: u64,
     before: Option<u64>,
+    /// What of it falls to each line of source.
+    places: BTreeMap<String, u64>,
 }
 
 impl Block {
+    /// The one under all.
+    fn all() -> Self {
+        Self { kind: None, text: "all".to_owned(), now: 0, before: None, places: BTreeMap::new() }
+    }
+
     fn of(level: &Level) -> Self {
         let text = level.text.strip_suffix("_[k]").filter(|_| level.kind == Kind::Kernel).unwrap_or(&level.text);
-        Self { kind: Some(level.kind), text: text.to_owned(), now: 0, before: None }
+        Self { kind: Some(level.kind), text: text.to_owned(), ..Self::all() }
     }
 
     fn add(&mut self, width: Width) {
-        let (now, before) = match width {
-            Width::Of(time) => (time.0, None),
-            Width::Against { now, before } => (now.0, Some(before.0)),
-        };
-        self.now = self.now.saturating_add(now);
+        self.now = self.now.saturating_add(width.now().0);
+        let before = width.before().map(|before| before.0);
         self.before = before.map(|before| before.saturating_add(self.before.unwrap_or(0))).or(self.before);
+    }
+
+    fn add_at(&mut self, place: &Place, width: Width) {
+        let time = self.places.entry(place.short()).or_default();
+        *time = time.saturating_add(width.now().0);
+    }
+
+    /// `; at src/server.rs:120 (80%), src/server.rs:131 (20%)`.
+    fn lines(&self) -> String {
+        let mut lines: Vec<_> = self.places.iter().collect();
+        lines.sort_by_key(|(_, time)| std::cmp::Reverse(**time));
+        let lines = lines.iter().take(MOST_LINES).map(|(place, time)| {
+            let percent = u128::from(**time) * 100 / u128::from(self.now.max(1));
+            if percent == 100 { (*place).clone() } else { format!("{place} ({percent}%)") }
+        });
+        let lines: Vec<_> = lines.collect();
+        if lines.is_empty() { String::new() } else { format!("; at {}", lines.join(", ")) }
     }
 
     /// `861 ms, 98.10%`, and in a differential graph what a healthy check takes there.
     fn told(&self, percent: &str) -> String {
         let healthy = self.before.map_or_else(String::new, |before| format!("; healthy {}", DurNs(before)));
-        format!("{}, {percent}{healthy}", DurNs(self.now))
+        format!("{}, {percent}{healthy}{}", DurNs(self.now), self.lines())
     }
 }
 
@@ -137,32 +164,34 @@ struct Blocks {
 
 impl Blocks {
     fn of(graph: &Graph) -> Self {
-        let all = Block { kind: None, text: "all".to_owned(), now: 0, before: None };
-        let mut blocks = Self { blocks: vec![all], lines: Vec::new() };
+        let mut blocks = Self { blocks: vec![Block::all()], lines: Vec::new() };
         let (mut path, mut last): (Vec<usize>, &[Level]) = (Vec::new(), &[]);
         for Share { tower, width } in &graph.shares {
-            let shared = last.iter().zip(tower).take_while(|(one, two)| one == two).count();
+            let shared = last.iter().zip(tower).take_while(|(one, two)| one.drawn() == two.drawn()).count();
             path.truncate(shared);
             for level in tower.iter().skip(shared) {
                 path.push(blocks.blocks.len());
                 blocks.blocks.push(Block::of(level));
             }
-            blocks.stand(&path, *width);
+            blocks.stand(&path, tower, *width);
             last = tower;
         }
         blocks
     }
 
     /// Adds a tower of the blocks of these numbers.
-    fn stand(&mut self, path: &[usize], width: Width) {
+    fn stand(&mut self, path: &[usize], tower: &[Level], width: Width) {
         for number in path.iter().chain([&0]) {
             if let Some(block) = self.blocks.get_mut(*number) {
                 block.add(width);
             }
         }
-        let now = match width {
-            Width::Of(now) | Width::Against { now, .. } => now.0,
-        };
+        for (number, level) in path.iter().zip(tower) {
+            if let (Some(block), Some(place)) = (self.blocks.get_mut(*number), &level.place) {
+                block.add_at(place, width);
+            }
+        }
+        let now = width.now().0;
         let names: Vec<_> = path.iter().map(|number| self.name(*number)).collect();
         self.lines.push(format!("{} {now}", names.join(";")));
     }

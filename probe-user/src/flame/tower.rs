@@ -2,6 +2,7 @@
 
 use crate::attribution::{Cause, Entry, Gap};
 use crate::sink::printable;
+use crate::stack::{FrameFact, Function, ModuleFact, StackTable};
 
 /// Most characters of a level.
 const LONGEST: usize = 120;
@@ -22,8 +23,12 @@ pub(super) enum Kind {
     Cause,
     /// The thread that the check depended on.
     Thread,
-    /// A kernel function that the thread below slept in.
+    /// A function of the program that the thread below was in.
+    User,
+    /// A kernel function that the thread below was in.
     Kernel,
+    /// It could run, and had no CPU.
+    Ready,
     /// Whom the thread below waited for.
     Waker,
     /// Who had the CPU meanwhile.
@@ -41,15 +46,34 @@ pub(super) enum Kind {
 pub(super) struct Level {
     pub(super) kind: Kind,
     pub(super) text: String,
+    /// Where in its source a function was; levels that differ in nothing else are drawn as one.
+    pub(super) place: Option<Place>,
+}
+
+/// A line of source.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Place {
+    pub(super) file: String,
+    /// From 1; 0 if unknown.
+    pub(super) line: u32,
+}
+
+impl Place {
+    /// The file's last two names and the line, such as `src/server.rs:120`.
+    pub(super) fn short(&self) -> String {
+        let names: Vec<_> = self.file.rsplit('/').take(2).collect();
+        let file: Vec<_> = names.into_iter().rev().collect();
+        if self.line == 0 { file.join("/") } else { format!("{}:{}", file.join("/"), self.line) }
+    }
 }
 
 /// Levels from below.
 pub(super) type Tower = Vec<Level>;
 
 impl Level {
-    fn new(kind: Kind, name: &str) -> Self {
+    pub(super) fn new(kind: Kind, name: &str) -> Self {
         let text = match kind {
-            Kind::Custody | Kind::Span | Kind::Cause | Kind::Unexplained => name.to_owned(),
+            Kind::Custody | Kind::Span | Kind::Cause | Kind::Unexplained | Kind::User | Kind::Ready => name.to_owned(),
             // How flame graphs mark kernel functions.
             Kind::Kernel => format!("{name}_[k]"),
             Kind::Thread => format!("thread {name}"),
@@ -58,8 +82,37 @@ impl Level {
             Kind::Cgroup => format!("cgroup {name}"),
             Kind::Device => format!("device {name}"),
         };
-        Self { kind, text: plain(&text) }
+        Self { kind, text: plain(&text), place: None }
     }
+
+    /// What it is drawn by.
+    pub(super) fn drawn(&self) -> (Kind, &str) {
+        (self.kind, &self.text)
+    }
+}
+
+/// The functions of a program that a stack stands in, outermost first.
+pub(super) fn of_stack(stacks: &StackTable, stack: u32) -> Vec<Level> {
+    let mut levels = Vec::new();
+    for (frame, module) in stacks.frames(stack).rev() {
+        if frame.functions.is_empty() {
+            levels.push(Level::new(Kind::User, &nameless(frame, module)));
+        }
+        levels.extend(frame.functions.iter().rev().map(of_function));
+    }
+    levels
+}
+
+fn of_function(function: &Function) -> Level {
+    let place = (!function.file.is_empty()).then(|| Place { file: plain(&function.file), line: function.line });
+    Level { place, ..Level::new(Kind::User, &function.name) }
+}
+
+/// `libc.so.6+0x9f5c2 (no symbol)`.
+fn nameless(frame: &FrameFact, module: Option<&ModuleFact>) -> String {
+    let module = module.map_or(String::new(), |module| format!("{}+", module.name));
+    let reason = frame.unknown.map_or(String::new(), |unknown| format!(" ({})", unknown.reason()));
+    format!("{module}{:#x}{reason}", frame.address)
 }
 
 /// The tower of a part that is charged to a cause.
@@ -90,7 +143,7 @@ pub(super) fn of_loss() -> Tower {
 /// What is left of a tower when there are too many to keep it apart; one of few.
 pub(super) fn base(tower: &[Level]) -> Option<Tower> {
     let lowest = tower.first()?;
-    let many = Level { kind: lowest.kind, text: MANY.to_owned() };
+    let many = Level { kind: lowest.kind, text: MANY.to_owned(), place: None };
     Some(vec![lowest.clone(), many])
 }
 
@@ -109,7 +162,7 @@ fn offender(entry: &Entry) -> Option<Level> {
     }
 }
 
-fn named(comm: &str) -> &str {
+pub(super) fn named(comm: &str) -> &str {
     if comm.trim().is_empty() { "without a name" } else { comm }
 }
 
