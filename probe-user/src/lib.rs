@@ -40,6 +40,7 @@ pub mod attribution;
 pub mod symbols;
 pub mod summary;
 pub mod flame;
+pub mod timeline;
 
 // Results to the outside.
 pub mod catalog;

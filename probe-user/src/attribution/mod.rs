@@ -40,6 +40,7 @@ pub use evidence::Evidence;
 pub(crate) use evidence::{SOFTIRQ_THREAD, receives_packets};
 pub use ledger::{Entry, Episode, EpisodeCause, Gap, Hop, Judged, Ledger, Offender, Unresolved, Verdict};
 pub use rules::outside::{Lapse, Lapses};
+pub(crate) use rules::receive::vector as softirq_name;
 pub use service::{Condition, Service, Stay};
 pub(crate) use stall::Stalls;
 pub use stall::{Stall, Victim};

@@ -155,9 +155,9 @@ pub struct FlameArgs {
     /// What is drawn
     #[arg(short, long, value_enum, default_value_t = FlameKind::Delay)]
     pub kind: FlameKind,
-    /// How it is written
-    #[arg(short, long, value_enum, default_value_t = FlameFormat::Svg)]
-    pub format: FlameFormat,
+    /// How it is written [default: svg; perfetto for a timeline]
+    #[arg(short, long, value_enum)]
+    pub format: Option<FlameFormat>,
     /// Write to OUT, which must be new or empty, instead of standard output
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
@@ -170,6 +170,12 @@ pub enum FlameKind {
     Delay,
     /// A slow check against a healthy one.
     Diff,
+    /// What watched threads did on their CPUs, by samples (`attach --stacks on`).
+    Cpu,
+    /// What watched threads waited for.
+    Offcpu,
+    /// Checks, threads, queues, disks and softirqs over time.
+    Timeline,
 }
 
 /// How a flame graph is written.
@@ -179,6 +185,14 @@ pub enum FlameFormat {
     Svg,
     /// A line for each stack, with its nanoseconds, for other tools.
     Folded,
+    /// For pprof, compressed.
+    Pprof,
+    /// For speedscope, JSON.
+    Speedscope,
+    /// For the Firefox Profiler, JSON.
+    Firefox,
+    /// For Perfetto; only for a timeline.
+    Perfetto,
 }
 
 /// `whylag doctor`.

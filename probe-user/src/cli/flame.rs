@@ -1,27 +1,34 @@
-//! `whylag flame`: a flame graph of where the time of a recording's slow checks went.
+//! `whylag flame`: where the time of a recording's slow checks and threads went, drawn for people or
+//! written for other tools.
 
 use super::args::{FlameArgs, FlameFormat, FlameKind};
 use super::{Outcome, UsageError, replay};
 use crate::file;
-use crate::flame::{Empty, Flame, Graph};
-use crate::pipeline::Collector;
+use crate::flame::{Empty, Flame, Graph, ThreadTimes};
+use crate::pipeline::{Collector, Output};
 use crate::source::recording::RecordingError;
+use crate::timeline::Timeline;
 use anyhow::Context;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 /// Runs the command. Of a recording with damage, what can be read is drawn, then it is a failure.
 pub(super) fn run(args: &FlameArgs) -> anyhow::Result<Outcome> {
+    let format = format(args)?;
     if let Some(path) = &args.output {
         file::may_be_created(path).map_err(|error| UsageError(format!("--output {}: {error}", path.display())))?;
     }
     let path = args.file.display();
-    let (flame, damage) = read(&args.file)?;
+    let (drawing, damage) = drawing(args.kind, &args.file)?;
     let in_part = || format!("only a part of {path} could be read");
-    match (drawn(args, &flame, damage.is_some()), damage) {
-        (Ok(drawing), None) => write(&drawing?, args.output.as_deref())?,
-        (Ok(drawing), Some(damage)) => {
-            write(&drawing?, args.output.as_deref())?;
+    let written = drawing.map(|drawing| {
+        let bytes = drawing.bytes(format, damage.is_some()).with_context(|| format!("cannot draw {path}"))?;
+        write(&bytes, args.output.as_deref())
+    });
+    match (written, damage) {
+        (Ok(written), None) => written?,
+        (Ok(written), Some(damage)) => {
+            written?;
             return Err(damage).with_context(in_part);
         }
         (Err(empty), None) => return Err(empty).with_context(|| format!("nothing to draw in {path}")),
@@ -30,44 +37,99 @@ pub(super) fn run(args: &FlameArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Healthy)
 }
 
-fn read(path: &Path) -> anyhow::Result<(Flame, Option<RecordingError>)> {
-    let mut reader = replay::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut collector = Collector::new().telling_hops();
+/// The format that was asked for, if it fits what is drawn and where it goes.
+fn format(args: &FlameArgs) -> Result<FlameFormat, UsageError> {
+    let timeline = args.kind == FlameKind::Timeline;
+    let usual = if timeline { FlameFormat::Perfetto } else { FlameFormat::Svg };
+    let format = args.format.unwrap_or(usual);
+    match (timeline, format) {
+        (true, FlameFormat::Perfetto) | (false, FlameFormat::Pprof)
+            if args.output.is_none() && io::stdout().is_terminal() =>
+        {
+            Err(UsageError("that format is not for a terminal: name a file with --output".to_owned()))
+        }
+        (true, FlameFormat::Perfetto) => Ok(format),
+        (true, _) => Err(UsageError("a timeline is written with --format perfetto only".to_owned())),
+        (false, FlameFormat::Perfetto) => {
+            Err(UsageError("--format perfetto holds the whole timeline: use it with --kind timeline".to_owned()))
+        }
+        (false, _) => Ok(format),
+    }
+}
+
+/// What is to be written.
+enum Drawing {
+    Graph(Graph),
+    Timeline(Vec<u8>),
+}
+
+impl Drawing {
+    fn bytes(self, format: FlameFormat, damaged: bool) -> io::Result<Vec<u8>> {
+        let mut graph = match self {
+            Self::Graph(graph) => graph,
+            Self::Timeline(trace) => return Ok(trace),
+        };
+        if damaged {
+            graph.note("incomplete: the recording is cut or damaged");
+        }
+        match format {
+            FlameFormat::Folded => Ok(graph.folded().into_bytes()),
+            FlameFormat::Pprof => graph.pprof(),
+            FlameFormat::Speedscope => graph.speedscope(),
+            FlameFormat::Firefox => graph.firefox(),
+            FlameFormat::Svg | FlameFormat::Perfetto => Ok(graph.svg()?.into_bytes()),
+        }
+    }
+}
+
+type Drawn = (Result<Drawing, Empty>, Option<RecordingError>);
+
+fn drawing(kind: FlameKind, path: &Path) -> anyhow::Result<Drawn> {
     let mut flame = Flame::new();
+    let mut threads = ThreadTimes::new();
+    let mut timeline = Timeline::new();
+    let damage = read(path, kind, &mut |output| match kind {
+        FlameKind::Delay | FlameKind::Diff => flame.push(&output),
+        FlameKind::Cpu | FlameKind::Offcpu => threads.push(&output),
+        FlameKind::Timeline => timeline.push(&output),
+    })?;
+    let drawing = match kind {
+        FlameKind::Delay => flame.delay().map(Drawing::Graph),
+        FlameKind::Diff => flame.diff().map(Drawing::Graph),
+        FlameKind::Cpu => threads.cpu().map(Drawing::Graph),
+        FlameKind::Offcpu => threads.offcpu().map(Drawing::Graph),
+        FlameKind::Timeline => timeline.perfetto().map(|(trace, left_out)| {
+            if left_out > 0 {
+                log::warn!("{left_out} slices are left out: more make viewers too slow");
+            }
+            Drawing::Timeline(trace)
+        }),
+    };
+    Ok((drawing, damage))
+}
+
+fn read(path: &Path, kind: FlameKind, out: &mut impl FnMut(Output)) -> anyhow::Result<Option<RecordingError>> {
+    let mut reader = replay::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut collector = match kind {
+        FlameKind::Delay | FlameKind::Diff => Collector::new().telling_hops(),
+        FlameKind::Cpu | FlameKind::Offcpu | FlameKind::Timeline => Collector::new().telling_activities(),
+    };
     let mut damage = None;
     while let Some(record) = reader.next_record() {
         match record {
-            Ok(record) => collector.push(record, &mut |output| flame.push(&output)),
+            Ok(record) => collector.push(record, out),
             Err(error) => damage = Some(error),
         }
     }
-    collector.finish(&mut |output| flame.push(&output));
-    Ok((flame, damage))
+    collector.finish(out);
+    Ok(damage)
 }
 
-fn drawn(args: &FlameArgs, flame: &Flame, damaged: bool) -> Result<anyhow::Result<String>, Empty> {
-    let mut graph = match args.kind {
-        FlameKind::Delay => flame.delay()?,
-        FlameKind::Diff => flame.diff()?,
-    };
-    if damaged {
-        graph.note("incomplete: the recording is cut or damaged");
-    }
-    Ok(formatted(&graph, args.format).with_context(|| format!("cannot draw {}", args.file.display())))
-}
-
-fn formatted(graph: &Graph, format: FlameFormat) -> io::Result<String> {
-    match format {
-        FlameFormat::Svg => graph.svg(),
-        FlameFormat::Folded => Ok(graph.folded()),
-    }
-}
-
-fn write(drawing: &str, output: Option<&Path>) -> anyhow::Result<()> {
+fn write(drawing: &[u8], output: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = output else {
         let mut stdout = io::stdout().lock();
-        return stdout.write_all(drawing.as_bytes()).and_then(|()| stdout.flush()).context("cannot write the graph");
+        return stdout.write_all(drawing).and_then(|()| stdout.flush()).context("cannot write the graph");
     };
-    let written = file::create(path).and_then(|mut file| file.write_all(drawing.as_bytes()));
+    let written = file::create(path).and_then(|mut file| file.write_all(drawing));
     written.with_context(|| format!("cannot write {}", path.display()))
 }

@@ -1,5 +1,6 @@
 //! Counted towers, ready to be written.
 
+use super::export;
 use super::svg;
 use super::tower::{Kind, Level, Tower};
 use crate::clock::DurNs;
@@ -82,6 +83,30 @@ impl Graph {
     pub fn folded(&self) -> String {
         let alike = self.shares.chunk_by(|one, two| one.drawn().eq(two.drawn()));
         alike.fold(String::new(), |all, shares| all + &line(shares) + "\n")
+    }
+
+    /// A profile for `pprof`, compressed.
+    ///
+    /// # Errors
+    /// Never in memory, as far as is known.
+    pub fn pprof(&self) -> io::Result<Vec<u8>> {
+        export::pprof(self)
+    }
+
+    /// A file for speedscope, JSON.
+    ///
+    /// # Errors
+    /// Never in memory, as far as is known.
+    pub fn speedscope(&self) -> io::Result<Vec<u8>> {
+        Ok(export::speedscope(self)?)
+    }
+
+    /// A file for the Firefox Profiler, JSON.
+    ///
+    /// # Errors
+    /// Never in memory, as far as is known.
+    pub fn firefox(&self) -> io::Result<Vec<u8>> {
+        Ok(export::firefox(self)?)
     }
 
     /// One self-contained SVG document.

@@ -4,6 +4,7 @@
 //! levels: custody, span, causes, thread, its kernel stack, whoever it waited for. The towers of a
 //! check sum to its time, to the nanosecond. Pure; the same recording gives the same bytes.
 
+mod export;
 mod graph;
 mod svg;
 mod threads;

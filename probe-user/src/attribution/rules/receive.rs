@@ -21,7 +21,7 @@ const VECTORS: [&str; 10] =
 pub(super) const NET_RX: u32 = 3;
 
 /// The name of a softirq vector.
-pub(in crate::attribution) fn vector(number: u32) -> &'static str {
+pub(crate) fn vector(number: u32) -> &'static str {
     VECTORS.get(number as usize).copied().unwrap_or("unknown")
 }
 
