@@ -155,6 +155,10 @@ pub struct FlameArgs {
     /// What is drawn
     #[arg(short, long, value_enum, default_value_t = FlameKind::Delay)]
     pub kind: FlameKind,
+    /// Compare all checks of FILE with those of BASE, for --kind diff: before and after a fix, a canary
+    /// and its baseline
+    #[arg(long, value_name = "BASE")]
+    pub against: Option<PathBuf>,
     /// How it is written [default: svg; perfetto for a timeline]
     #[arg(short, long, value_enum)]
     pub format: Option<FlameFormat>,
@@ -168,7 +172,7 @@ pub struct FlameArgs {
 pub enum FlameKind {
     /// The delay of the slow checks.
     Delay,
-    /// A slow check against a healthy one.
+    /// A slow check against a healthy one; with --against, a check against one of BASE.
     Diff,
     /// What watched threads did on their CPUs, by samples (`attach --stacks on`).
     Cpu,

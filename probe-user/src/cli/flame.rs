@@ -19,7 +19,7 @@ pub(super) fn run(args: &FlameArgs) -> anyhow::Result<Outcome> {
         file::may_be_created(path).map_err(|error| UsageError(format!("--output {}: {error}", path.display())))?;
     }
     let path = args.file.display();
-    let (drawing, damage) = drawing(args.kind, &args.file)?;
+    let (drawing, damage) = drawing(args)?;
     let in_part = || format!("only a part of {path} could be read");
     let written = drawing.map(|drawing| {
         let bytes = drawing.bytes(format, damage.is_some()).with_context(|| format!("cannot draw {path}"))?;
@@ -39,6 +39,9 @@ pub(super) fn run(args: &FlameArgs) -> anyhow::Result<Outcome> {
 
 /// The format that was asked for, if it fits what is drawn and where it goes.
 fn format(args: &FlameArgs) -> Result<FlameFormat, UsageError> {
+    if args.against.is_some() && args.kind != FlameKind::Diff {
+        return Err(UsageError("--against compares checks: use it with --kind diff".to_owned()));
+    }
     let timeline = args.kind == FlameKind::Timeline;
     let usual = if timeline { FlameFormat::Perfetto } else { FlameFormat::Svg };
     let format = args.format.unwrap_or(usual);
@@ -84,7 +87,8 @@ impl Drawing {
 
 type Drawn = (Result<Drawing, Empty>, Option<RecordingError>);
 
-fn drawing(kind: FlameKind, path: &Path) -> anyhow::Result<Drawn> {
+fn drawing(args: &FlameArgs) -> anyhow::Result<Drawn> {
+    let (kind, path) = (args.kind, args.file.as_path());
     let mut flame = Flame::new();
     let mut threads = ThreadTimes::new();
     let mut timeline = Timeline::new();
@@ -95,7 +99,10 @@ fn drawing(kind: FlameKind, path: &Path) -> anyhow::Result<Drawn> {
     })?;
     let drawing = match kind {
         FlameKind::Delay => flame.delay().map(Drawing::Graph),
-        FlameKind::Diff => flame.diff().map(Drawing::Graph),
+        FlameKind::Diff => match &args.against {
+            Some(base) => flame.against(&whole(base)?).map(Drawing::Graph),
+            None => flame.diff().map(Drawing::Graph),
+        },
         FlameKind::Cpu => threads.cpu().map(Drawing::Graph),
         FlameKind::Offcpu => threads.offcpu().map(Drawing::Graph),
         FlameKind::Timeline => timeline.perfetto().map(|(trace, left_out)| {
@@ -106,6 +113,15 @@ fn drawing(kind: FlameKind, path: &Path) -> anyhow::Result<Drawn> {
         }),
     };
     Ok((drawing, damage))
+}
+
+/// The checks of a recording to compare with, which must be undamaged.
+fn whole(path: &Path) -> anyhow::Result<Flame> {
+    let mut flame = Flame::new();
+    match read(path, FlameKind::Diff, &mut |output| flame.push(&output))? {
+        Some(damage) => Err(damage).with_context(|| format!("only a part of {} could be read", path.display())),
+        None => Ok(flame),
+    }
 }
 
 fn read(path: &Path, kind: FlameKind, out: &mut impl FnMut(Output)) -> anyhow::Result<Option<RecordingError>> {

@@ -14,6 +14,8 @@ pub struct Graph {
     pub(super) note: String,
     /// What a width is, such as `Delay`.
     pub(super) measure: &'static str,
+    /// What a differential graph compares with, such as `healthy`.
+    pub(super) compared_with: &'static str,
     pub(super) shares: Vec<Share>,
 }
 
@@ -69,7 +71,7 @@ impl Width {
 impl Graph {
     pub(super) fn new(measure: &'static str, title: String, note: String, mut shares: Vec<Share>) -> Self {
         shares.sort_by(|one, two| one.drawn().cmp(two.drawn()).then_with(|| one.tower.cmp(&two.tower)));
-        Self { title, note, measure, shares }
+        Self { title, note, measure, compared_with: "healthy", shares }
     }
 
     /// Adds something that a reader of the graph must know.

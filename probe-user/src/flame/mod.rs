@@ -4,6 +4,7 @@
 //! levels: custody, span, causes, thread, its kernel stack, whoever it waited for. The towers of a
 //! check sum to its time, to the nanosecond. Pure; the same recording gives the same bytes.
 
+mod against;
 mod export;
 mod graph;
 mod svg;
@@ -53,6 +54,9 @@ pub enum Empty {
     /// No thread slept.
     #[error("no watched thread was seen to leave its CPU; `whylag replay FILE` says what was recorded")]
     NoWait,
+    /// The other recording has nothing to compare with.
+    #[error("the two recordings have no signature in common with checks in both of them")]
+    NothingInCommon,
     /// No healthy one to compare with.
     #[error(
         "no healthy check of the same target and signature is there to compare the {slow} slow ones with; --kind \
@@ -74,6 +78,7 @@ pub struct Flame {
     checks: u64,
     started_at: MonoNs,
     clock: Option<ClockAnchor>,
+    signatures: Vec<String>,
     lost_events: u64,
     unreported: u64,
 }
@@ -111,6 +116,9 @@ impl Flame {
             }
             Output::Summary(run) => (self.checks, self.started_at) = (run.checks, run.started_at),
             Output::Fact(Fact::Clock(anchor)) => self.clock = Some(*anchor),
+            Output::Fact(Fact::Run(run)) => {
+                self.signatures = run.signatures.iter().map(|signature| signature.name.clone()).collect();
+            }
             Output::Fact(_) | Output::Lapse { .. } | Output::Gone { .. } | Output::Episode(_) => {}
             Output::Activity(_) | Output::Softirq { .. } => {}
         }
@@ -222,13 +230,17 @@ impl Flame {
         let shares = shares.filter(|(_, width)| !width.is_nothing());
         let shares = shares.map(|(tower, width)| Share { tower: self.towers.get(tower).to_vec(), width });
         let mut graph = Graph::new("Delay", title, self.dated(note), shares.collect());
+        self.note_losses(&mut graph);
+        graph
+    }
+
+    fn note_losses(&self, graph: &mut Graph) {
         if self.lost_events > 0 {
             graph.note(&format!("incomplete: {} lost", counted(self.lost_events, "event")));
         }
         if self.unreported > 0 {
             graph.note(&format!("{} on open checks left out", counted(self.unreported, "report")));
         }
-        graph
     }
 }
 

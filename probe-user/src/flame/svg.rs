@@ -148,10 +148,10 @@ impl Block {
         if lines.is_empty() { String::new() } else { format!("; at {}", lines.join(", ")) }
     }
 
-    /// `861 ms, 98.10%`, and in a differential graph what a healthy check takes there.
-    fn told(&self, percent: &str) -> String {
-        let healthy = self.before.map_or_else(String::new, |before| format!("; healthy {}", DurNs(before)));
-        format!("{}, {percent}{healthy}{}", DurNs(self.now), self.lines())
+    /// `861 ms, 98.10%`, and in a differential graph what is compared with it.
+    fn told(&self, percent: &str, compared_with: &str) -> String {
+        let before = self.before.map_or_else(String::new, |before| format!("; {compared_with} {}", DurNs(before)));
+        format!("{}, {percent}{before}{}", DurNs(self.now), self.lines())
     }
 }
 
@@ -160,11 +160,12 @@ impl Block {
 struct Blocks {
     blocks: Vec<Block>,
     lines: Vec<String>,
+    compared_with: &'static str,
 }
 
 impl Blocks {
     fn of(graph: &Graph) -> Self {
-        let mut blocks = Self { blocks: vec![Block::all()], lines: Vec::new() };
+        let mut blocks = Self { blocks: vec![Block::all()], lines: Vec::new(), compared_with: graph.compared_with };
         let (mut path, mut last): (Vec<usize>, &[Level]) = (Vec::new(), &[]);
         for Share { tower, width } in &graph.shares {
             let shared = last.iter().zip(tower).take_while(|(one, two)| one.drawn() == two.drawn()).count();
@@ -241,7 +242,7 @@ impl Blocks {
             let block = self.blocks.get(number.parse::<usize>().ok()?)?;
             let percent = told.rsplit_once(", ")?.1.trim_end_matches(')');
             let rest = unmarked(rest, text);
-            Some(format!("{text} ({})</title>{rest}", block.told(percent)))
+            Some(format!("{text} ({})</title>{rest}", block.told(percent, self.compared_with)))
         });
         told.unwrap_or_else(|| piece.to_owned())
     }

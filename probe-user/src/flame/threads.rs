@@ -4,9 +4,9 @@
 //! Stacks are counted by number while the stream lasts and turned into towers at its end, because
 //! their frames may get names late. Straight from counts to towers, without text in between.
 
-use super::Empty;
 use super::graph::{Graph, Share, Width};
 use super::tower::{self, Kind, Level, Tower};
+use super::{Empty, counted};
 use crate::attribution::{Activity, Doing};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Fact, TaskId};
@@ -38,6 +38,7 @@ pub struct ThreadTimes {
     /// Long enough ago to have a stack of their own, perhaps.
     waits_by_id: HashMap<WaitId, Vec<(Waited, DurNs)>>,
     user_stacks: HashMap<WaitId, u32>,
+    lost_events: u64,
 }
 
 /// What samples are counted by.
@@ -72,6 +73,7 @@ impl ThreadTimes {
     pub fn push(&mut self, output: &Output) {
         match output {
             Output::Activity(activity) => self.activity(activity),
+            Output::Loss(report) => self.lost_events = report.lost,
             Output::Fact(Fact::Taken(taken)) => self.taken(taken),
             Output::Fact(Fact::Task(task)) => drop(self.comm(task.id, &task.comm)),
             Output::Fact(fact) => {
@@ -155,7 +157,7 @@ impl ThreadTimes {
         let title =
             format!("whylag: watched threads on a CPU, {} samples; the full width is {}", self.sampled, whole(&shares));
         let note = "from below: thread, its program, the kernel; a sample stands for the time until the next";
-        Ok(Graph::new("CPU time", title, note.to_owned(), shares))
+        Ok(self.graph("CPU time", title, note, shares))
     }
 
     /// What they waited for.
@@ -179,7 +181,15 @@ impl ThreadTimes {
             whole(&shares)
         );
         let note = "from below: thread, its program, the kernel, who ended the wait; idle threads count too";
-        Ok(Graph::new("Time off CPU", title, note.to_owned(), shares))
+        Ok(self.graph("Time off CPU", title, note, shares))
+    }
+
+    fn graph(&self, measure: &'static str, title: String, note: &str, shares: Vec<Share>) -> Graph {
+        let mut graph = Graph::new(measure, title, note.to_owned(), shares);
+        if self.lost_events > 0 {
+            graph.note(&format!("incomplete: {} lost", counted(self.lost_events, "event")));
+        }
+        graph
     }
 
     fn sampled_tower(&self, sampled: &Sampled) -> Tower {

@@ -39,14 +39,47 @@ fn every_slow_lost_and_late_check_is_in_it_with_all_its_time() {
 
 #[test]
 fn the_same_recording_gives_the_same_bytes() {
-    let recording = on_disk(&Made::story().file(0));
-    for kind in ["delay", "diff"] {
-        for format in ["svg", "folded"] {
-            let draw = || flame(recording.path(), &["--kind", kind, "--format", format]).stdout;
+    let recording = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/lock-holder-computes.whylag");
+    for kind in ["delay", "diff", "offcpu"] {
+        for format in ["svg", "folded", "speedscope", "firefox"] {
+            let draw = || flame(&recording, &["--kind", kind, "--format", format]).stdout;
             let drawn = draw();
             assert!(!drawn.is_empty());
             assert_eq!(drawn, draw());
         }
+    }
+}
+
+#[test]
+fn a_recording_is_compared_with_another() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data");
+    let (slow, healthy) = (folder.join("handler-sleeps.whylag"), folder.join("healthy.whylag"));
+    let run = flame(&slow, &["--kind", "diff", "--against", healthy.to_str().unwrap(), "--format", "folded"]);
+    assert_eq!((run.status, run.stderr.as_str()), (0, ""));
+    let wait = run.stdout.lines().find(|line| line.contains("app.self_wait")).unwrap();
+    let (levels, here) = wait.rsplit_once(' ').unwrap();
+    let there = levels.rsplit_once(' ').unwrap().1;
+    assert!(here.parse::<u64>().unwrap() > 1_000_000 && there == "0", "{wait}");
+    flame(&slow, &["--kind", "diff", "--against", "/nonexistent"]).fails_with(1, &["cannot read /nonexistent"]);
+    let other = on_disk(&Made::story().file(0));
+    let nothing = ["nothing to draw in", "no signature in common"];
+    flame(&slow, &["--kind", "diff", "--against", other.path().to_str().unwrap()]).fails_with(1, &nothing);
+}
+
+#[test]
+fn files_for_other_tools_are_made_of_every_recording() {
+    let recording = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/lock-holder-computes.whylag");
+    let folder = TempDir::new().unwrap();
+    for (kind, format, magic) in [
+        ("delay", "pprof", &b"\x1f\x8b"[..]),
+        ("offcpu", "speedscope", b"{\"$schema\":\"https://www.speedscope.app/"),
+        ("diff", "firefox", b"{\"meta\":"),
+        ("timeline", "perfetto", b"\x0a"),
+    ] {
+        let out = folder.path().join(format);
+        let run = flame(&recording, &["--kind", kind, "--format", format, "-o", out.to_str().unwrap()]);
+        assert_eq!((run.status, run.stderr.as_str()), (0, ""), "{kind} {format}");
+        assert!(std::fs::read(&out).unwrap().starts_with(magic), "{format}");
     }
 }
 

@@ -35,7 +35,20 @@ fn every_documented_flag_is_in_the_help() {
     }
     assert!(help("doctor").contains("--json"));
     let flame = help("flame");
-    for flag in ["<FILE>", "--kind", "delay", "diff", "--format", "svg", "folded", "--output"] {
+    for flag in [
+        "<FILE>",
+        "--kind",
+        "delay",
+        "diff",
+        "offcpu",
+        "timeline",
+        "--against",
+        "--format",
+        "svg",
+        "folded",
+        "pprof",
+        "--output",
+    ] {
         assert!(flame.contains(flag), "{flag} is missing in:\n{flame}");
     }
     let all = whylag(["--help"]);
@@ -65,7 +78,10 @@ fn contradictory_flags_are_usage_errors() {
         &["attach", "--record", "/dev/null"],
         &["attach", "--record", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")],
         &["flame"],
-        &["flame", "file", "--kind", "cpu"],
+        &["flame", "file", "--kind", "warm"],
+        &["flame", "file", "--kind", "delay", "--against", "file"],
+        &["flame", "file", "--kind", "timeline", "--format", "svg"],
+        &["flame", "file", "--kind", "cpu", "--format", "perfetto"],
         &["flame", "file", "--output", "/dev/null"],
         &["flame", "file", "-o", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")],
         &["explain", "no.such_cause"],

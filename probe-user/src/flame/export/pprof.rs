@@ -1,5 +1,5 @@
 //! pprof's protocol buffer, compressed as its tools write it. A differential graph has two values
-//! a stack: of a slow check, and of a healthy one.
+//! a stack: now, and of what it is compared with.
 //! <https://github.com/google/pprof/blob/main/proto/profile.proto>
 
 use super::super::graph::Graph;
@@ -84,7 +84,7 @@ fn profile(graph: &Graph) -> Profile {
     let differs = graph.shares.iter().any(|share| share.width.before().is_some());
     let mut profile = Profile::default();
     let unit = tables.string("nanoseconds");
-    let names: &[&str] = if differs { &["slow", "healthy"] } else { &["time"] };
+    let names: &[&str] = if differs { &["now", graph.compared_with] } else { &["time"] };
     profile.sample_type = names.iter().map(|name| ValueType { r#type: tables.string(name), unit }).collect();
     profile.period_type = profile.sample_type.first().copied();
     profile.period = 1;

@@ -1,5 +1,5 @@
 //! Speedscope's JSON, as its published schema has it. A differential graph becomes two profiles,
-//! that of a healthy check and that of a slow one.
+//! that of now and that of what it is compared with.
 //! <https://github.com/jlfwong/speedscope/wiki/Importing-from-custom-sources>
 
 use super::super::graph::{Graph, Share, Width};
@@ -53,7 +53,7 @@ pub(in crate::flame) fn speedscope(graph: &Graph) -> serde_json::Result<Vec<u8>>
     let differs = graph.shares.iter().any(|share| share.width.before().is_some());
     let profiles = if differs {
         let before = |width: Width| width.before().unwrap_or_default();
-        vec![profile("a slow check", &Width::now), profile("a healthy check", &before)]
+        vec![profile(graph.measure, &Width::now), profile(graph.compared_with, &before)]
     } else {
         vec![profile(graph.measure, &Width::now)]
     };
