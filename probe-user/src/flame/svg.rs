@@ -18,6 +18,10 @@ const LONGEST: u64 = 1 << 59;
 /// Most lines of source that are told of a function.
 const MOST_LINES: usize = 3;
 
+/// What takes less than one of so many parts of the width is narrower than inferno draws, a tenth of
+/// a pixel of 1180, and is not even given to it.
+const NARROWEST: u64 = 20_000;
+
 /// Stands between the text of a block and its number; no level's text has one.
 const MARK: char = '\u{e000}';
 
@@ -166,6 +170,7 @@ struct Blocks {
 impl Blocks {
     fn of(graph: &Graph) -> Self {
         let mut blocks = Self { blocks: vec![Block::all()], lines: Vec::new(), compared_with: graph.compared_with };
+        let mut towers = Vec::with_capacity(graph.shares.len());
         let (mut path, mut last): (Vec<usize>, &[Level]) = (Vec::new(), &[]);
         for Share { tower, width } in &graph.shares {
             let shared = last.iter().zip(tower).take_while(|(one, two)| one.drawn() == two.drawn()).count();
@@ -175,9 +180,32 @@ impl Blocks {
                 blocks.blocks.push(Block::of(level));
             }
             blocks.stand(&path, tower, *width);
+            towers.push((path.clone(), width.now().0));
             last = tower;
         }
+        blocks.lines = blocks.drawn_lines(towers);
         blocks
+    }
+
+    /// A line for each tower of blocks that are wide enough to be drawn. Those that differ in
+    /// narrower ones alone are one line.
+    fn drawn_lines(&self, towers: Vec<(Vec<usize>, u64)>) -> Vec<String> {
+        let narrow = self.width() / NARROWEST;
+        let is_drawn = |number: &usize| self.blocks.get(*number).is_some_and(|block| block.now >= narrow);
+        let mut drawn: Vec<(Vec<usize>, u64)> = Vec::new();
+        for (mut path, time) in towers {
+            // The lowest block stays: all of them together are the full width.
+            path.truncate(path.iter().take_while(|number| is_drawn(number)).count().max(1));
+            match drawn.last_mut() {
+                Some((last, sum)) if *last == path => *sum = sum.saturating_add(time),
+                _ => drawn.push((path, time)),
+            }
+        }
+        let line = |(path, time): &(Vec<usize>, u64)| {
+            let names: Vec<_> = path.iter().map(|number| self.name(*number)).collect();
+            format!("{} {time}", names.join(";"))
+        };
+        drawn.iter().map(line).collect()
     }
 
     /// Adds a tower of the blocks of these numbers.
@@ -192,9 +220,6 @@ impl Blocks {
                 block.add_at(place, width);
             }
         }
-        let now = width.now().0;
-        let names: Vec<_> = path.iter().map(|number| self.name(*number)).collect();
-        self.lines.push(format!("{} {now}", names.join(";")));
     }
 
     /// What inferno knows the block by.
