@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use crate::{packages, setup, workspace};
 
 /// Debian packages whose programs are measured for comparison.
-const COMPARED: &[&str] = &["tcpdump", "linux-perf", "bpftrace"];
+const COMPARED: &[&str] = &["tcpdump", "linux-perf", "bpftrace", "libdevel-nytprof-perl"];
 
 /// Sets up, builds for release, and measures; all if no `names` are given.
 pub(crate) fn run(json: bool, names: &[String]) -> Result<()> {

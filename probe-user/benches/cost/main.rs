@@ -7,6 +7,7 @@ mod allocator;
 mod arrange;
 mod attach;
 mod collector;
+mod flame;
 mod frame;
 mod pair;
 mod packet;
@@ -28,12 +29,13 @@ struct Bench {
     run: fn() -> Result<Vec<Row>>,
 }
 
-const BENCHES: [Bench; 5] = [
+const BENCHES: [Bench; 6] = [
     Bench { name: "attach", run: attach::run },
     Bench { name: "packet", run: packet::run },
     Bench { name: "switch", run: switch::run },
     Bench { name: "collector", run: collector::throughput },
     Bench { name: "memory", run: collector::memory },
+    Bench { name: "flame", run: flame::run },
 ];
 
 fn main() -> ExitCode {
