@@ -5,6 +5,7 @@
 //! stands at the edge.
 
 mod table;
+pub mod unwind;
 pub mod wanted;
 
 pub use table::StackTable;

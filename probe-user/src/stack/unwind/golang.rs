@@ -1,0 +1,148 @@
+//! Go's own table of its functions, `.gopclntab`: it is there in stripped programs too, where
+//! nothing else says how large a frame is. Pure.
+//!
+//! The layout is that of Go 1.18 and later, as its package `debug/gosym` reads it and its
+//! `runtime/symtab.go` describes it.
+
+/// Most steps of a function's frame size that are gone through.
+const MOST_STEPS: usize = 1 << 14;
+/// A thread or goroutine begins in such a function.
+const TOP_FRAME: u8 = 1;
+/// Such a function changes to another stack.
+const WRITES_STACK_POINTER: u8 = 2;
+
+/// The table.
+#[derive(Debug)]
+pub(super) struct GoFunctions {
+    bytes: Box<[u8]>,
+    /// Where its code begins.
+    text: u64,
+    functions: usize,
+    quantum: u64,
+    names: usize,
+    steps: usize,
+    table: usize,
+    /// Where in a function's entry its number and flags are.
+    flags: usize,
+}
+
+/// How the frame of a Go function is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GoFrame {
+    /// Its thread or goroutine begins here.
+    Outermost,
+    /// It has this many bytes below the return address.
+    Size(u64),
+    /// The same, before it changed to another stack; its caller waits on the first.
+    Changes(u64),
+}
+
+impl GoFunctions {
+    /// From the bytes of the section; `None` if they are not of a known layout.
+    pub(super) fn new(bytes: Box<[u8]>) -> Option<Self> {
+        let word =
+            |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk()).map(|word| u64::from_le_bytes(*word));
+        let offset = |at: usize| word(at).and_then(|offset| usize::try_from(offset).ok());
+        let magic = u32::from_le_bytes(*bytes.first_chunk()?);
+        let flags = match magic {
+            // Go 1.18
+            0xffff_fff0 => 36,
+            // Go 1.20
+            0xffff_fff1 => 40,
+            _ => return None,
+        };
+        let quantum = u64::from(*bytes.get(6)?);
+        // A program that can be loaded anywhere leaves it to the loader.
+        let text = word(24).filter(|text| *text != 0 && bytes.get(7) == Some(&8))?;
+        let [functions, names, steps, table] = [offset(8)?, offset(32)?, offset(56)?, offset(64)?];
+        Some(Self { text, functions, quantum, names, steps, table, flags, bytes })
+    }
+
+    /// Bytes of memory that it takes.
+    pub(super) const fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// How the frame at an address is left; `None` if there is no Go function.
+    pub(super) fn frame(&self, address: u64) -> Option<GoFrame> {
+        let inside = u32::try_from(address.checked_sub(self.text)?).ok()?;
+        let (start, entry) = self.function(inside)?;
+        let flags = *self.bytes.get(entry.checked_add(self.flags + 1)?)?;
+        if flags & TOP_FRAME != 0 {
+            return Some(GoFrame::Outermost);
+        }
+        let size = self.frame_size(entry, u64::from(inside - start))?;
+        let changes = flags & WRITES_STACK_POINTER != 0;
+        Some(match changes {
+            true if self.never_returns(entry) => GoFrame::Outermost,
+            true => GoFrame::Changes(size),
+            false => GoFrame::Size(size),
+        })
+    }
+
+    /// It gives its goroutine away, so nobody waits for it; what is on the goroutine's stack is
+    /// no caller of what the thread does since.
+    fn never_returns(&self, entry: usize) -> bool {
+        let name = self.name(entry).unwrap_or_default();
+        [&b"runtime.mcall\0"[..], b"runtime.morestack\0"].iter().any(|never| name.starts_with(never))
+    }
+
+    /// Where a function begins, counted from the first one, and where its entry is.
+    fn function(&self, inside: u32) -> Option<(u32, usize)> {
+        // The row behind the last tells where that ends.
+        let behind = self.table.checked_add(self.functions.checked_mul(8)?)?;
+        let (rows, _) = self.bytes.get(self.table..behind)?.as_chunks::<8>();
+        let first = |row: &[u8; 8]| u32::from_le_bytes([row[0], row[1], row[2], row[3]]);
+        let row = rows.get(rows.partition_point(|row| first(row) <= inside).checked_sub(1)?)?;
+        let entry = u32::from_le_bytes([row[4], row[5], row[6], row[7]]);
+        (inside < self.end()?).then_some((first(row), self.table.checked_add(usize::try_from(entry).ok()?)?))
+    }
+
+    fn end(&self) -> Option<u32> {
+        self.half(self.table.checked_add(self.functions.checked_mul(8)?)?)
+    }
+
+    fn half(&self, at: usize) -> Option<u32> {
+        self.bytes.get(at..)?.first_chunk().map(|word| u32::from_le_bytes(*word))
+    }
+
+    /// The function's name and what is behind it.
+    fn name(&self, entry: usize) -> Option<&[u8]> {
+        let name = usize::try_from(self.half(entry.checked_add(4)?)?).ok()?;
+        self.bytes.get(self.names.checked_add(name)?..)
+    }
+
+    /// The size of the frame so far into its function.
+    fn frame_size(&self, entry: usize, inside: u64) -> Option<u64> {
+        let steps = usize::try_from(self.half(entry.checked_add(16)?)?).ok()?;
+        let mut rest = self.bytes.get(self.steps.checked_add(steps)?..)?;
+        let (mut size, mut reached) = (-1i64, 0u64);
+        for step in 0..MOST_STEPS {
+            let change = number(&mut rest)?;
+            if change == 0 && step != 0 {
+                return None;
+            }
+            let sign = -i64::from(change & 1);
+            size = size.checked_add(i64::from(change >> 1) ^ sign)?;
+            reached = reached.checked_add(u64::from(number(&mut rest)?).checked_mul(self.quantum)?)?;
+            if inside < reached {
+                return u64::try_from(size).ok();
+            }
+        }
+        None
+    }
+}
+
+/// A number of the table: seven bits a byte, the lowest first.
+fn number(rest: &mut &[u8]) -> Option<u32> {
+    let mut value = 0;
+    for shift in (0..32).step_by(7) {
+        let (byte, behind) = rest.split_first()?;
+        *rest = behind;
+        value |= u32::from(byte & 0x7f).checked_shl(shift)?;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
