@@ -78,6 +78,9 @@ pub enum Nameless {
     Damaged,
     /// Larger than what is read.
     TooLarge,
+    /// The file may not be opened: the agent has no right to, or it lies on a file system that
+    /// another process or host answers for, and might not.
+    NotOpened,
     /// Naming it took too long or too much memory.
     GaveUp,
 }
@@ -95,6 +98,7 @@ impl Nameless {
             Self::OtherBuildId => "its file has another build id",
             Self::Damaged => "its file is damaged",
             Self::TooLarge => "its file is too large",
+            Self::NotOpened => "its file may not be opened",
             Self::GaveUp => "naming it took too long",
         }
     }

@@ -98,3 +98,13 @@ fn go_reaches_its_entry() {
         Err(why) => println!("skipped: Go cannot be had from Debian: {why:#}"),
     }
 }
+
+#[test]
+fn look() {
+    if let Some(program) = std::env::var_os("LOOK") {
+        check(Command::new(program));
+    }
+    if let Some(tgid) = std::env::var("LOOK_PID").ok() {
+        println!("{:#?}", tally(tgid.parse().unwrap(), 300));
+    }
+}

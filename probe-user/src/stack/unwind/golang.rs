@@ -6,10 +6,27 @@
 
 /// Most steps of a function's frame size that are gone through.
 const MOST_STEPS: usize = 1 << 14;
+/// What tables begin with on this architecture, by their layout.
+const KINDS: [Kind; 2] = [
+    // Go 1.18
+    Kind { start: [0xf0, 0xff, 0xff, 0xff, 0, 0, QUANTUM, 8], flags: 36 },
+    // Go 1.20
+    Kind { start: [0xf1, 0xff, 0xff, 0xff, 0, 0, QUANTUM, 8], flags: 40 },
+];
+/// Bytes of the smallest instruction.
+const QUANTUM: u8 = if cfg!(target_arch = "x86_64") { 1 } else { 4 };
+/// Where in the table the address of its code stands.
+pub(super) const TEXT: usize = 24;
 /// A thread or goroutine begins in such a function.
 const TOP_FRAME: u8 = 1;
 /// Such a function changes to another stack.
 const WRITES_STACK_POINTER: u8 = 2;
+
+/// Where the table begins among the bytes of its section.
+pub(super) fn start(section: &[u8]) -> Option<usize> {
+    let (words, _) = section.as_chunks::<8>();
+    words.iter().position(|word| KINDS.iter().any(|kind| *word == kind.start)).map(|word| word * 8)
+}
 
 /// The table.
 #[derive(Debug)]
@@ -18,10 +35,18 @@ pub(super) struct GoFunctions {
     /// Where its code begins.
     text: u64,
     functions: usize,
-    quantum: u64,
     names: usize,
     steps: usize,
     table: usize,
+    /// Where in a function's entry its number and flags are.
+    flags: usize,
+}
+
+/// A layout.
+#[derive(Debug)]
+struct Kind {
+    /// Mark of the layout, two zeros, bytes of the smallest instruction and of a pointer.
+    start: [u8; 8],
     /// Where in a function's entry its number and flags are.
     flags: usize,
 }
@@ -33,29 +58,22 @@ pub(super) enum GoFrame {
     Outermost,
     /// It has this many bytes below the return address.
     Size(u64),
-    /// The same, before it changed to another stack; its caller waits on the first.
-    Changes(u64),
+    /// It changes to another stack, and its caller waits on the first.
+    Changes,
 }
 
 impl GoFunctions {
-    /// From the bytes of the section; `None` if they are not of a known layout.
-    pub(super) fn new(bytes: Box<[u8]>) -> Option<Self> {
+    /// From the bytes of the section; `None` if they are not of a known layout. `relocated`: where
+    /// its code begins, if the loader has to put that in.
+    pub(super) fn new(bytes: Box<[u8]>, relocated: impl FnOnce() -> Option<u64>) -> Option<Self> {
         let word =
             |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk()).map(|word| u64::from_le_bytes(*word));
         let offset = |at: usize| word(at).and_then(|offset| usize::try_from(offset).ok());
-        let magic = u32::from_le_bytes(*bytes.first_chunk()?);
-        let flags = match magic {
-            // Go 1.18
-            0xffff_fff0 => 36,
-            // Go 1.20
-            0xffff_fff1 => 40,
-            _ => return None,
-        };
-        let quantum = u64::from(*bytes.get(6)?);
-        // A program that can be loaded anywhere leaves it to the loader.
-        let text = word(24).filter(|text| *text != 0 && bytes.get(7) == Some(&8))?;
+        let kind = KINDS.iter().find(|kind| bytes.starts_with(&kind.start))?;
+        let text = word(TEXT)?;
+        let text = if text == 0 { relocated()? } else { text };
         let [functions, names, steps, table] = [offset(8)?, offset(32)?, offset(56)?, offset(64)?];
-        Some(Self { text, functions, quantum, names, steps, table, flags, bytes })
+        Some(Self { text, functions, names, steps, table, flags: kind.flags, bytes })
     }
 
     /// Bytes of memory that it takes.
@@ -71,12 +89,10 @@ impl GoFunctions {
         if flags & TOP_FRAME != 0 {
             return Some(GoFrame::Outermost);
         }
-        let size = self.frame_size(entry, u64::from(inside - start))?;
-        let changes = flags & WRITES_STACK_POINTER != 0;
-        Some(match changes {
+        Some(match flags & WRITES_STACK_POINTER != 0 {
             true if self.never_returns(entry) => GoFrame::Outermost,
-            true => GoFrame::Changes(size),
-            false => GoFrame::Size(size),
+            true => GoFrame::Changes,
+            false => GoFrame::Size(self.frame_size(entry, u64::from(inside - start))?),
         })
     }
 
@@ -124,7 +140,7 @@ impl GoFunctions {
             }
             let sign = -i64::from(change & 1);
             size = size.checked_add(i64::from(change >> 1) ^ sign)?;
-            reached = reached.checked_add(u64::from(number(&mut rest)?).checked_mul(self.quantum)?)?;
+            reached = reached.checked_add(u64::from(number(&mut rest)?).checked_mul(u64::from(QUANTUM))?)?;
             if inside < reached {
                 return u64::try_from(size).ok();
             }

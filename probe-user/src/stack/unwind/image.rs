@@ -2,9 +2,9 @@
 //! information. Read in bounded pieces, and nothing in it is believed: it may be made to mislead.
 
 use super::frames::{self, CallFrames};
-use super::golang::GoFunctions;
+use super::golang::{self, GoFunctions};
 use object::LittleEndian;
-use object::elf::{self, FileHeader64, NoteHeader64, ProgramHeader64, SectionHeader64};
+use object::elf::{self, FileHeader64, NoteHeader64, ProgramHeader64, Rela64, SectionHeader64};
 use object::pod::{self, Pod};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,6 +12,7 @@ use std::os::unix::fs::FileExt;
 type Header = FileHeader64<LittleEndian>;
 type Segment = ProgramHeader64<LittleEndian>;
 type SectionHeader = SectionHeader64<LittleEndian>;
+type Relocation = Rela64<LittleEndian>;
 
 const LE: LittleEndian = LittleEndian;
 /// Parts are loaded in pages of this many bytes, or larger ones.
@@ -20,6 +21,8 @@ const PAGE: u64 = 4096;
 const MOST_SEGMENTS: usize = 128;
 /// Most sections of a file that are looked at.
 const MOST_SECTIONS: usize = 4096;
+/// Most tables of relocations that are looked at; programs have two.
+const MOST_RELOCATIONS: usize = 4;
 /// Most bytes of notes, and of names of sections.
 const MOST_TEXT: u64 = 64 << 10;
 /// Most bytes of unwind information of a file: a browser has some 20 MiB.
@@ -134,9 +137,26 @@ impl<F: ReadAt + ?Sized> Parts<'_, F> {
     }
 
     fn go(&self) -> Option<GoFunctions> {
-        let names: [&[u8]; 2] = [b".gopclntab", b".data.rel.ro.gopclntab"];
+        // The system's linker merges it into the last.
+        let names: [&[u8]; 3] = [b".gopclntab", b".data.rel.ro.gopclntab", b".data.rel.ro"];
         let section = names.iter().find_map(|name| self.sections.named(name))?;
-        GoFunctions::new(self.bytes(section.sh_offset.get(LE), section.sh_size.get(LE))?)
+        let mut bytes = self.bytes(section.sh_offset.get(LE), section.sh_size.get(LE))?.into_vec();
+        let start = golang::start(&bytes)?;
+        let bytes = bytes.split_off(start).into_boxed_slice();
+        let text = section.sh_addr.get(LE).checked_add((start + golang::TEXT) as u64)?;
+        GoFunctions::new(bytes, || self.relocated(text))
+    }
+
+    /// What the loader writes to an address of a program that can be loaded anywhere.
+    fn relocated(&self, address: u64) -> Option<u64> {
+        let tables = self.sections.list.iter().filter(|section| section.sh_type.get(LE) == elf::SHT_RELA);
+        tables.take(MOST_RELOCATIONS).find_map(|table| {
+            let bytes = self.bytes(table.sh_offset.get(LE), table.sh_size.get(LE))?;
+            let count = bytes.len() / size_of::<Relocation>();
+            let (relocations, _) = pod::slice_from_bytes::<Relocation>(&bytes, count).ok()?;
+            let found = relocations.iter().find(|relocation| relocation.r_offset.get(LE) == address)?;
+            u64::try_from(found.r_addend.get(LE)).ok()
+        })
     }
 
     /// What is loaded from an address on: to the end of its section, else of its segment.

@@ -1,6 +1,7 @@
 //! What a process has mapped: the lines of `/proc/PID/maps`. Pure.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Most mappings with code, and most with writable memory, that are kept of a process: real ones
 /// have some hundred, and a process may not grow the agent.
@@ -32,7 +33,7 @@ pub(super) enum Mapped {
         /// Offset in the file of the mapping's first byte.
         offset: u64,
         /// Its name without folder.
-        name: String,
+        name: Arc<str>,
     },
     /// The kernel's own shared object.
     Vdso,
@@ -119,10 +120,10 @@ fn is_lasting(path: &str) -> bool {
 }
 
 /// The name without folder, as the kernel escapes it, and without its mark for deleted files.
-fn name(path: &str) -> String {
+fn name(path: &str) -> Arc<str> {
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
-    name.chars().take(LONGEST_NAME).collect()
+    name.chars().take(LONGEST_NAME).collect::<String>().into()
 }
 
 fn hex(digits: &str) -> Option<u64> {
@@ -149,7 +150,7 @@ mod tests {
     fn code_is_found_by_its_address() {
         let maps = Maps::parse(TEXT);
         let what = |address| maps.code(address).map(|mapping| mapping.what.clone());
-        let file = |offset, name: &str| Some(Mapped::File { offset, name: name.to_owned() });
+        let file = |offset, name: &str| Some(Mapped::File { offset, name: name.into() });
         assert_eq!(what(0x55d0_c8a0_1fff), None, "not executable");
         assert_eq!(what(0x55d0_c8a0_2000), file(0x2000, "cat"));
         assert_eq!(what(0x55d0_c8a0_7000), None);

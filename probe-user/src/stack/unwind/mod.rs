@@ -152,7 +152,7 @@ impl Unwinder {
             let key = FrameKey { module: None, address: place.address };
             return self.numbers.frame(key, Nameless::NotMapped, say).map(Numbered::id);
         };
-        let module = self.numbers.module(key, || (place.name.clone(), place.build_id()), say)?;
+        let module = self.numbers.module(key, || (place.name.to_string(), place.build_id()), say)?;
         let key = FrameKey { module: Some(module), address: place.address };
         let numbered = self.numbers.frame(key, place.unknown, say)?;
         if let (Numbered::New(frame), Nameless::NotLookedUp) = (numbered, place.unknown) {
@@ -189,7 +189,7 @@ impl Unwinder {
                     return Some(source);
                 }
                 let (found, opened) = process.open(&place.range).ok()?;
-                let (name, build_id, process) = (place.name.clone(), place.build_id(), process.root());
+                let (name, build_id, process) = (place.name.to_string(), place.build_id(), process.root());
                 let mapped = MappedFile { file: opened.into(), name, build_id, process };
                 let source = Arc::new(Source::File(mapped));
                 known.source = Arc::downgrade(&source);

@@ -17,7 +17,7 @@ use std::sync::{Arc, Weak};
 /// Most files that are kept at once.
 const MOST_FILES: usize = 512;
 /// Most bytes that are kept of them; one may be larger, and is then the only one.
-const MOST_BYTES: usize = 96 << 20;
+const MOST_BYTES: usize = 64 << 20;
 /// Most rules that are kept: it is the code that runs and waits that has stacks.
 const MOST_RULES: usize = 1 << 14;
 
@@ -89,7 +89,7 @@ impl Modules {
         match go.frame(address)? {
             GoFrame::Outermost => Some(Said::Outermost),
             GoFrame::Size(size) => Rule::of_go(size).map(Said::Rule),
-            GoFrame::Changes(size) => Rule::of_go(size).map(Said::ChangesStack),
+            GoFrame::Changes => Some(Said::ChangesStack),
         }
     }
 }

@@ -17,20 +17,24 @@ const MOST_TEXT: u64 = 4 << 20;
 /// The user namespace that the agent is in.
 static OURS: LazyLock<Option<String>> = LazyLock::new(|| user_namespace("self"));
 
-/// Whether the file system of a mount of a process is known to answer. A mount that the process
-/// does not see is not.
+/// Whether the file system of a mount of a process is known to answer. A mount that neither the
+/// process nor the agent sees is not.
 pub(super) fn answers(tgid: u32, mount: u64) -> bool {
-    let mut mounts = String::new();
-    let text = File::open(format!("/proc/{tgid}/mountinfo")).map(|file| file.take(MOST_TEXT));
-    if text.and_then(|mut text| text.read_to_string(&mut mounts)).is_err() {
-        return false;
-    }
-    match kind(&mounts, mount) {
+    let process = tgid.to_string();
+    // A process with another root sees less than what is mapped.
+    ["self", &process].iter().any(|from| match mounts(from).as_deref().and_then(|mounts| kind(mounts, mount)) {
         // What lies below it cannot be seen; with a user namespace of its own, anybody lays it.
-        Some("overlay") => OURS.is_some() && user_namespace(&tgid.to_string()) == *OURS,
+        Some("overlay") => OURS.is_some() && user_namespace(&process) == *OURS,
         Some(kind) => LOCAL.contains(&kind),
         None => false,
-    }
+    })
+}
+
+fn mounts(process: &str) -> Option<String> {
+    let mut mounts = String::new();
+    let file = File::open(format!("/proc/{process}/mountinfo")).ok()?;
+    file.take(MOST_TEXT).read_to_string(&mut mounts).ok()?;
+    Some(mounts)
 }
 
 /// The kind of a mount's file system, from the text of `mountinfo`.

@@ -23,7 +23,7 @@ pub(super) struct Place {
     /// The mapping that it is in.
     pub(super) range: Range<u64>,
     /// Name of its module.
-    pub(super) name: String,
+    pub(super) name: Arc<str>,
     /// What the module's file holds.
     pub(super) image: Option<Arc<Image>>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Place {
 impl Place {
     /// One where nothing is mapped.
     pub(super) fn unmapped(address: u64) -> Self {
-        let (range, name) = (0..0, String::new());
+        let (range, name) = (0..0, "".into());
         Self { module: None, address, unknown: Nameless::NotMapped, range, name, image: None }
     }
 
@@ -63,13 +63,13 @@ impl Places<'_> {
                 address,
                 unknown: Nameless::NotLookedUp,
                 range,
-                name: "[jit]".to_owned(),
+                name: "[jit]".into(),
                 image: None,
             },
             Mapped::Vdso => {
                 let image = self
                     .image(ModuleKey::Vdso, |_| vdso().and_then(|bytes| Image::read(&*bytes)).ok_or(Nameless::Damaged));
-                in_image(ModuleKey::Vdso, inside, range, "[vdso]".to_owned(), image)
+                in_image(ModuleKey::Vdso, inside, range, "[vdso]".into(), image)
             }
             Mapped::File { offset, name } => {
                 let offset = offset.wrapping_add(inside);
@@ -109,7 +109,7 @@ fn in_image(
     module: ModuleKey,
     offset: u64,
     range: Range<u64>,
-    name: String,
+    name: Arc<str>,
     image: Result<Arc<Image>, Nameless>,
 ) -> Place {
     let found = image.and_then(|image| Ok((image.address(offset).ok_or(Nameless::Damaged)?, image)));

@@ -7,9 +7,10 @@ use super::mount;
 use crate::stack::Nameless;
 use crate::stack::wanted::{PerfMap, ProcessRoot, Source};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags, open, statx};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::Read;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -137,17 +138,17 @@ impl Process {
     pub(super) fn open(&self, range: &Range<u64>) -> Result<(FileKey, File), Nameless> {
         let link = format!("/proc/{}/map_files/{:x}-{:x}", self.tgid, range.start, range.end);
         // A handle asks nothing of the file system: another process may answer for it, or none.
-        let handle = open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(|_| Nameless::FileGone)?;
-        let status = status(&handle).map_err(|_| Nameless::FileGone)?;
+        let handle = open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(why_closed)?;
+        let status = status(&handle).map_err(why_closed)?;
         if FileType::from_raw_mode(u32::from(status.stx_mode)) != FileType::RegularFile {
             return Err(Nameless::Damaged);
         }
         if !mount::answers(self.tgid, status.stx_mnt_id) {
-            return Err(Nameless::GaveUp);
+            return Err(Nameless::NotOpened);
         }
         let itself = format!("/proc/self/fd/{}", handle.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = open(itself, flags, Mode::empty()).map_err(|_| Nameless::FileGone)?;
+        let file = open(itself, flags, Mode::empty()).map_err(why_closed)?;
         Ok((FileKey::of(&status), file.into()))
     }
 
@@ -212,9 +213,16 @@ impl FileKey {
 }
 
 /// What is known of a file without asking anybody.
-fn status(handle: &OwnedFd) -> io::Result<Statx> {
+fn status(handle: &OwnedFd) -> rustix::io::Result<Statx> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
-    Ok(statx(handle, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, wanted)?)
+    statx(handle, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, wanted)
+}
+
+const fn why_closed(error: Errno) -> Nameless {
+    match error {
+        Errno::ACCESS | Errno::PERM => Nameless::NotOpened,
+        _ => Nameless::FileGone,
+    }
 }
 
 fn read_maps(process: &str) -> Option<Maps> {

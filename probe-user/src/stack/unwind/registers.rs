@@ -55,13 +55,15 @@ pub(super) const CALL_PUSHES: bool = arch::LINK.is_none();
 pub(super) struct Registers {
     /// Where its code is.
     pub(super) ip: u64,
-    values: [Option<u64>; COUNT],
+    values: [u64; COUNT],
+    /// A bit for each that is known.
+    known: u64,
 }
 
 impl Registers {
     /// Those that are known when a stack is taken.
     pub(super) fn new(ip: u64, sp: u64, bp: u64) -> Self {
-        let mut new = Self { ip, values: [None; COUNT] };
+        let mut new = Self { ip, values: [0; COUNT], known: 0 };
         new.set(STACK, Some(sp));
         new.set(FRAME, Some(bp));
         new
@@ -69,7 +71,7 @@ impl Registers {
 
     /// Those of the caller before any rule is applied: what every call keeps, and its stack pointer.
     pub(super) fn of_caller(&self, sp: u64) -> Self {
-        let mut caller = Self { ip: 0, values: [None; COUNT] };
+        let mut caller = Self { ip: 0, values: [0; COUNT], known: 0 };
         arch::KEPT.iter().for_each(|&register| caller.set(register, self.get(register)));
         caller.set(STACK, Some(sp));
         caller
@@ -79,15 +81,18 @@ impl Registers {
     pub(super) fn get(&self, register: Register) -> Option<u64> {
         match register {
             CODE => Some(self.ip),
-            Register(number) => self.values.get(usize::from(number)).copied().flatten(),
+            Register(number) => {
+                self.values.get(usize::from(number)).copied().filter(|_| self.known & (1 << number) != 0)
+            }
         }
     }
 
     /// Sets a register; one that is not kept here is passed over.
     pub(super) fn set(&mut self, register: Register, value: Option<u64>) {
-        if let Some(slot) = self.values.get_mut(usize::from(register.0)) {
-            *slot = value;
-        }
+        let Some(slot) = self.values.get_mut(usize::from(register.0)) else { return };
+        let bit = 1 << register.0;
+        self.known = if value.is_some() { self.known | bit } else { self.known & !bit };
+        *slot = value.unwrap_or_default();
     }
 
     /// Where a call has left its return address, if it is in a register and known.

@@ -37,12 +37,13 @@ pub(super) enum Said {
     Rule(Rule),
     /// Its thread begins there.
     Outermost,
-    /// How its caller is found before it changed to another stack.
-    ChangesStack(Rule),
+    /// It changes to another stack, and its caller waits on the first: frame pointers lead there.
+    ChangesStack,
 }
 
 /// What a step up the stack has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, and all but the last are callers")]
 pub(super) enum Step {
     /// The caller. `exact`: it stands at its address, not behind a call.
     Caller {

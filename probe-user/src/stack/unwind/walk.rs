@@ -19,21 +19,21 @@ impl Places<'_> {
         memory: &mut Memory<'_>,
         chain: &[u64],
     ) -> (Vec<Place>, StackEnd) {
+        let chain = Chain { start: registers.fp(), addresses: chain };
         let mut places = Vec::new();
         let Some(mut place) = self.find(registers.ip) else {
             return (vec![Place::unmapped(registers.ip)], StackEnd::NoCaller);
         };
         loop {
-            let innermost = places.is_empty();
             let said = self.said(&place);
             places.push(place.clone());
             let step = match (said.as_deref(), &place.image) {
                 (Some(Said::Outermost), _) => Ok(Step::Outermost),
-                (Some(Said::ChangesStack(_)), _) if !innermost => match step_by_frame_pointer(&registers, memory) {
-                    Err(_) => return self.by_chain(places, registers.ip, chain),
+                (Some(Said::ChangesStack), _) => match step_by_frame_pointer(&registers, memory) {
+                    Err(_) => return self.by_chain(places, chain.above(&registers)),
                     step => step,
                 },
-                (Some(Said::Rule(rule) | Said::ChangesStack(rule)), Some(image)) => {
+                (Some(Said::Rule(rule)), Some(image)) => {
                     let section = image.frames.as_ref().map_or(&[][..], |frames| frames.section());
                     rule.step(section, &registers, memory)
                 }
@@ -54,9 +54,8 @@ impl Places<'_> {
         }
     }
 
-    /// What follows the frame at `ip` on another stack: Go's own functions, by frame pointers.
-    fn by_chain(&mut self, mut places: Vec<Place>, ip: u64, chain: &[u64]) -> (Vec<Place>, StackEnd) {
-        let callers = chain.iter().skip_while(|address| **address != ip).skip(1);
+    /// What follows on another stack: Go's own functions, by frame pointers.
+    fn by_chain(&mut self, mut places: Vec<Place>, callers: &[u64]) -> (Vec<Place>, StackEnd) {
         for address in callers {
             let Some(place) = address.checked_sub(1).and_then(|call| self.find(call)) else { break };
             let go = place.image.as_ref().is_some_and(|image| image.go.is_some());
@@ -74,5 +73,25 @@ impl Places<'_> {
 
     fn said(&mut self, place: &Place) -> Option<Arc<Said>> {
         self.modules.said(place.module?, place.image.as_ref()?, place.address)
+    }
+}
+
+/// The addresses that the kernel found by frame pointers.
+#[derive(Debug, Clone, Copy)]
+struct Chain<'a> {
+    /// The frame pointer that it began with.
+    start: Option<u64>,
+    addresses: &'a [u64],
+}
+
+impl<'a> Chain<'a> {
+    /// Those above a frame.
+    fn above(self, registers: &Registers) -> &'a [u64] {
+        // A function that has not set up its frame is not in it.
+        let last = match registers.fp() == self.start {
+            true => Some(0),
+            false => self.addresses.iter().position(|address| *address == registers.ip),
+        };
+        last.and_then(|last| self.addresses.get(last + 1..)).unwrap_or_default()
     }
 }
