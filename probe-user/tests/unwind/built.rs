@@ -5,6 +5,7 @@ use debian_packages::{Index, Lock, Steps};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 const GO: [&str; 2] = ["golang-1.19-go", "golang-1.19-src"];
 
@@ -24,10 +25,14 @@ fn run(command: &mut Command) {
 }
 
 pub(crate) fn cpp() -> PathBuf {
-    let program = folder().join("threads");
-    let kind = ["-O2", "-fomit-frame-pointer", "-s", "-pthread", "-o"];
-    run(Command::new("g++").args(kind).args([&program, &source("threads.cpp")]));
-    program
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let program = folder().join("threads");
+        let kind = ["-O2", "-fomit-frame-pointer", "-s", "-pthread", "-o"];
+        run(Command::new("g++").args(kind).args([&program, &source("threads.cpp")]));
+        program
+    };
+    BUILT.get_or_init(build).clone()
 }
 
 /// With the versions that the workspace has, so that nothing is downloaded.
@@ -46,18 +51,32 @@ pub(crate) fn tokio() -> PathBuf {
     target.join("release/server")
 }
 
-/// With Debian's compiler; stripped as Debian strips.
-pub(crate) fn go() -> Result<PathBuf> {
-    let root = go_packages()?;
-    let program = folder().join("routines");
-    let mut go = Command::new(root.join("usr/lib/go-1.19/bin/go"));
-    go.args(["build", "-trimpath", "-ldflags=-s -w", "-o"]).args([&program, &source("routines.go")]);
-    go.env("GOROOT", root.join("usr/lib/go-1.19")).env("GOCACHE", folder().join("go-cache"));
-    run(go.env("GO111MODULE", "off").env("GOPATH", folder().join("go")).env("CGO_ENABLED", "0"));
-    Ok(program)
+/// With Debian's compiler, stripped: at a fixed place, anywhere, and linked by the system's linker
+/// with what C needs.
+pub(crate) fn go(root: &Path) -> [PathBuf; 3] {
+    let source = fs::read_to_string(source("routines.go")).unwrap();
+    let with_c = folder().join("with_c.go");
+    fs::write(&with_c, source.replacen("import (", "import \"C\"\nimport (", 1)).unwrap();
+    let plain = folder().join("plain.go");
+    fs::write(&plain, source).unwrap();
+    [
+        built_go(root, "routines", &plain, &["-ldflags=-s -w"], "0"),
+        built_go(root, "routines-anywhere", &plain, &["-buildmode=pie", "-ldflags=-s -w"], "0"),
+        built_go(root, "routines-with-c", &with_c, &["-buildmode=pie", "-ldflags=-s -w -linkmode=external"], "1"),
+    ]
 }
 
-fn go_packages() -> Result<PathBuf> {
+fn built_go(root: &Path, name: &str, source: &Path, kind: &[&str], with_c: &str) -> PathBuf {
+    let program = folder().join(name);
+    let mut go = Command::new(root.join("usr/lib/go-1.19/bin/go"));
+    go.args(["build", "-trimpath"]).args(kind).arg("-o").args([&program, source]);
+    go.env("GOROOT", root.join("usr/lib/go-1.19")).env("GOCACHE", folder().join("go-cache"));
+    run(go.env("GO111MODULE", "off").env("GOPATH", folder().join("go")).env("CGO_ENABLED", with_c));
+    program
+}
+
+/// The root of its unpacked packages; they are downloaded if they are not there.
+pub(crate) fn go_packages() -> Result<PathBuf> {
     let cache = bpf_toolchain::user_cache()?.join("compilers-1");
     let root = cache.join("go");
     if root.exists() {

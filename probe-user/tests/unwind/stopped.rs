@@ -9,10 +9,9 @@ use std::os::unix::fs::FileExt;
 /// How much of a stack is copied.
 const COPY: usize = 64 << 10;
 
-/// A thread's registers and stack at one instant.
+/// A thread's registers and stack at one instant, as `RawStack` has them.
 #[derive(Debug)]
 pub(crate) struct Taken {
-    pub(crate) tid: u32,
     pub(crate) ip: u64,
     pub(crate) sp: u64,
     pub(crate) bp: u64,
@@ -32,14 +31,23 @@ pub(crate) fn take(tgid: u32, tid: u32) -> Option<Taken> {
     ptrace::seize(thread, Options::empty()).ok()?;
     ptrace::interrupt(thread).ok()?;
     waitpid(thread, Some(WaitPidFlag::__WALL)).ok()?;
-    let registers = ptrace::getregs(thread).ok()?;
+    let [ip, sp, bp] = registers(thread)?;
     let mut copied = vec![0; COPY];
     let memory = File::open(format!("/proc/{tgid}/mem")).ok()?;
-    let length = memory.read_at(&mut copied, registers.rsp).unwrap_or(0);
+    let length = memory.read_at(&mut copied, sp).unwrap_or(0);
     copied.truncate(length);
-    let chain = chain(&memory, registers.rip, registers.rbp);
+    let chain = chain(&memory, ip, bp);
     ptrace::detach(thread, None).ok()?;
-    Some(Taken { tid, ip: registers.rip, sp: registers.rsp, bp: registers.rbp, copied, chain })
+    Some(Taken { ip, sp, bp, copied, chain })
+}
+
+/// Instruction, stack and frame pointer.
+fn registers(thread: Pid) -> Option<[u64; 3]> {
+    let registers = ptrace::getregs(thread).ok()?;
+    #[cfg(target_arch = "x86_64")]
+    return Some([registers.rip, registers.rsp, registers.rbp]);
+    #[cfg(target_arch = "aarch64")]
+    return Some([registers.pc, registers.sp, registers.regs[29]]);
 }
 
 /// Return addresses by frame pointers, as the kernel follows them.
@@ -47,8 +55,8 @@ fn chain(memory: &File, ip: u64, mut frame: u64) -> Vec<u64> {
     const MOST: usize = 64;
     let mut chain = vec![ip];
     let mut words = [0; 16];
-    while chain.len() < MOST && frame % 8 == 0 && memory.read_exact_at(&mut words, frame).is_ok() {
-        let [next, caller] = [0, 8].map(|at| u64::from_ne_bytes(words[at..at + 8].try_into().unwrap()));
+    while chain.len() < MOST && frame.is_multiple_of(8) && memory.read_exact_at(&mut words, frame).is_ok() {
+        let [next, caller] = [&words[..8], &words[8..]].map(|word| u64::from_ne_bytes(word.try_into().unwrap()));
         chain.push(caller);
         frame = next;
     }

@@ -200,3 +200,73 @@ fn row<'a, S: UnwindSection<Bytes<'a>>>(
         encoding: function.cie().encoding(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What two functions have in common, and they: 16 bytes each, from `FIRST` on.
+    const FIRST: u64 = 0x1000;
+
+    fn debug_section(common: usize) -> Vec<u8> {
+        let entry = |bytes: &[u8], length: usize| {
+            let mut entry = (length as u32).to_le_bytes().to_vec();
+            entry.extend(bytes);
+            entry.resize(4 + length, 0);
+            entry
+        };
+        // Version 1, no augmentation, factors 1 and -8, column 16; the frame ends at rsp + 8, and
+        // the return address is below.
+        let mut section = entry(&[0xff, 0xff, 0xff, 0xff, 1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1], common);
+        for function in 0..2 {
+            let mut bytes = 0u32.to_le_bytes().to_vec();
+            [FIRST + function * 16, 16].iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+            section.extend(entry(&bytes, 20));
+        }
+        section
+    }
+
+    fn rule(section: Vec<u8>, address: u64) -> Option<Rule> {
+        CallFrames::debug(section.into())?.rule(address, &mut UnwindContext::new())
+    }
+
+    #[test]
+    fn a_row_is_found_by_an_index_that_is_made() {
+        let found =
+            [FIRST - 1, FIRST, FIRST + 31, FIRST + 32].map(|address| rule(debug_section(20), address).is_some());
+        assert_eq!(found, [false, true, true, false]);
+    }
+
+    #[test]
+    fn what_takes_too_long_to_read_is_left_out() {
+        assert!(rule(debug_section(LONGEST_COMMON), FIRST).is_some());
+        assert!(rule(debug_section(LONGEST_COMMON + 4), FIRST).is_none());
+    }
+
+    #[test]
+    fn a_header_that_lies_about_its_table_is_not_believed() {
+        let mut bytes = vec![1, 0x1b, 0x03, 0x3b];
+        [16i32, i32::MAX].iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+        let said = header(&bytes, 0x2000).unwrap();
+        assert_eq!(said.section, 0x2014);
+        assert!(CallFrames::eh([0; 64].into(), said.section, Some((said, &bytes, 0x2000))).is_none());
+        assert_eq!(header(&bytes[..6], 0x2000), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_section_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0usize..60, value: u8, address: u64) {
+            let mut damaged = debug_section(20);
+            if let Some(byte) = damaged.get_mut(at) {
+                *byte = value;
+            }
+            rule(damaged, FIRST);
+            rule(bytes.clone(), address);
+            let said = header(&bytes, address).map(|header| (header, &*bytes, address));
+            if let Some(frames) = CallFrames::eh(bytes.clone().into(), address, said) {
+                frames.rule(address, &mut UnwindContext::new());
+            }
+        }
+    }
+}

@@ -162,3 +162,69 @@ fn number(rest: &mut &[u8]) -> Option<u32> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Code at 0x40_1000 of two functions of 0x20 bytes, as Go 1.20 lays a table out: the first
+    /// has a frame of 24 bytes from its eighth byte on.
+    fn table(flags: [u8; 2], names: &[u8]) -> Vec<u8> {
+        const NAMES: u64 = 72;
+        const STEPS: u64 = NAMES + 64;
+        const TABLE: u64 = STEPS + 16;
+        const ROWS: u32 = 3 * 8;
+        let mut bytes = KINDS[1].start.to_vec();
+        [2, 0, 0x40_1000, NAMES, 0, 0, STEPS, TABLE].iter().for_each(|word: &u64| bytes.extend(word.to_le_bytes()));
+        bytes.extend(names);
+        bytes.resize(STEPS as usize, 0);
+        // One for nothing, then: from -1 to 0 until 8, to 24 until 32.
+        let until = |bytes: u8| bytes / QUANTUM;
+        bytes.extend([0, 2, until(8), 48, until(24), 0]);
+        bytes.resize(TABLE as usize, 0);
+        let entry = |function: u32| ROWS + function * 44;
+        [0, entry(0), 0x20, entry(1), 0x40, 0].iter().for_each(|word: &u32| bytes.extend(word.to_le_bytes()));
+        for (function, flags) in (0u32..).zip(flags) {
+            [function * 0x20, 0, 0, 0, 1, 0, 0, 0, 0, 0].iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+            bytes.extend([0, flags, 0, 0]);
+        }
+        bytes
+    }
+
+    fn frame(flags: [u8; 2], names: &[u8], address: u64) -> Option<GoFrame> {
+        GoFunctions::new(table(flags, names).into(), || None).unwrap().frame(address)
+    }
+
+    #[test]
+    fn a_frame_grows_where_the_table_says() {
+        let sizes =
+            [0x40_1000, 0x40_1007, 0x40_1008, 0x40_101f, 0x40_1028].map(|address| frame([0, 0], b"f\0", address));
+        let size = |bytes| Some(GoFrame::Size(bytes));
+        assert_eq!(sizes, [size(0), size(0), size(24), size(24), size(24)]);
+        assert_eq!([0x40_0fff, 0x40_1040, u64::MAX].map(|address| frame([0, 0], b"f\0", address)), [None; 3]);
+    }
+
+    #[test]
+    fn where_a_goroutine_begins_or_is_given_away_is_outermost() {
+        let at = 0x40_1010;
+        assert_eq!(frame([TOP_FRAME, 0], b"runtime.goexit\0", at), Some(GoFrame::Outermost));
+        assert_eq!(frame([WRITES_STACK_POINTER, 0], b"runtime.mcall\0", at), Some(GoFrame::Outermost));
+        assert_eq!(frame([WRITES_STACK_POINTER, 0], b"runtime.mcalls\0", at), Some(GoFrame::Changes));
+    }
+
+    proptest! {
+        #[test]
+        fn a_damaged_table_is_survived(at in 0usize..300, value: u8, cut in 0usize..300, address in 0x40_0ff0u64..0x40_1050) {
+            let mut bytes = table([0, WRITES_STACK_POINTER], b"runtime.x\0");
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = value;
+            }
+            for bytes in [bytes.clone(), bytes.into_iter().take(cut).collect()] {
+                if let Some(functions) = start(&bytes).and_then(|start| GoFunctions::new(bytes[start..].into(), || Some(1))) {
+                    functions.frame(address);
+                }
+            }
+        }
+    }
+}

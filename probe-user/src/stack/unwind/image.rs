@@ -245,3 +245,78 @@ fn many<T: Pod + Copy>(file: &(impl ReadAt + ?Sized), offset: u64, count: usize)
     let bytes = file.read(offset, count.checked_mul(size_of::<T>())?)?;
     pod::slice_from_bytes(&bytes, count).ok().map(|(values, _)| values.to_vec())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stack::unwind::process::vdso;
+    use crate::stack::unwind::{memory::Memory, registers::Registers};
+    use gimli::UnwindContext;
+
+    /// Looks at all that an image says, and unwinds from every place of its code.
+    fn use_up(bytes: &[u8], context: &mut UnwindContext<usize>) -> Option<usize> {
+        let image = Image::read(bytes)?;
+        let copied = [0x11; 256];
+        let mut rules = 0;
+        for offset in (0..bytes.len() as u64).step_by(64) {
+            let Some(address) = image.address(offset) else { continue };
+            image.go.as_ref().map(|go| go.frame(address));
+            let Some(frames) = &image.frames else { continue };
+            let Some(rule) = frames.rule(address, context) else { continue };
+            let mut memory = Memory::new(0x7000, &copied, 0x8000);
+            let _ = rule.step(frames.section(), &Registers::new(address, 0x7000, 0x7010), &mut memory);
+            rules += 1;
+        }
+        Some(rules)
+    }
+
+    #[test]
+    fn the_kernels_own_object_is_understood() {
+        let bytes = vdso().unwrap();
+        let image = Image::read(&*bytes).unwrap();
+        assert_eq!(image.build_id.len(), 40, "{image:?}");
+        let rules = use_up(&bytes, &mut UnwindContext::new());
+        assert!(rules > Some(4), "{rules:?} {image:?}");
+        assert_eq!(image.address(u64::MAX), None);
+    }
+
+    #[test]
+    fn every_truncation_is_survived() {
+        let (bytes, mut context) = (vdso().unwrap(), UnwindContext::new());
+        assert!((0..bytes.len()).all(|length| use_up(&bytes[..length], &mut context) <= Some(bytes.len())));
+        assert_eq!(use_up(&bytes[..63], &mut context), None);
+    }
+
+    #[test]
+    fn every_damaged_byte_is_survived() {
+        let (bytes, mut context) = (vdso().unwrap(), UnwindContext::new());
+        let mut understood = 0;
+        for at in 0..bytes.len() {
+            for change in [0x01, 0x80, 0xff] {
+                let mut damaged = bytes.to_vec();
+                damaged[at] ^= change;
+                understood += usize::from(use_up(&damaged, &mut context).is_some());
+            }
+        }
+        assert!(understood > bytes.len(), "most bytes are code, and nothing that is looked at");
+    }
+
+    #[test]
+    fn a_build_id_is_found_behind_other_notes() {
+        let note = |name: &[u8], kind: u32, value: &[u8]| {
+            let mut note = Vec::new();
+            [name.len() as u32, value.len() as u32, kind].iter().for_each(|word| note.extend(word.to_le_bytes()));
+            for part in [name, value] {
+                note.extend(part);
+                note.resize(note.len().next_multiple_of(4), 0);
+            }
+            note
+        };
+        let other = note(b"Go\0\0", 4, b"abcde");
+        let own = note(b"GNU\0", elf::NT_GNU_BUILD_ID, &[0xab, 1]);
+        assert_eq!(build_id(&[other.clone(), own.clone()].concat(), 4).as_deref(), Some("ab01"));
+        assert_eq!(build_id(&other, 4), None);
+        assert_eq!(build_id(&own[..own.len() - 3], 4), None);
+        assert_eq!(build_id(&note(b"GNU\0", elf::NT_GNU_BUILD_ID, &[1; 65]), 4), None, "none is so long");
+    }
+}

@@ -198,3 +198,78 @@ impl Unwinder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stack::StackTable;
+    use proptest::prelude::*;
+    use std::sync::{LazyLock, Mutex};
+
+    /// To read this test's own file once.
+    static SHARED: LazyLock<Mutex<Unwinder>> = LazyLock::new(|| Mutex::new(Unwinder::new()));
+
+    /// A place in this test's own code.
+    fn here() -> u64 {
+        here as *const () as u64
+    }
+
+    fn unwind(unwinder: &mut Unwinder, tgid: u32, ip: u64, copied: &[u8]) -> Unwound {
+        let raw = RawStack { tgid, tid: tgid, ip, sp: 0x7000, bp: 0x7008, copied, chain: &[] };
+        unwinder.unwind(&raw, &mut |_| {})
+    }
+
+    #[test]
+    fn what_has_no_code_has_no_stack() {
+        let nothing = Unwound { stack: None, end: StackEnd::NoCaller, want_bytes: 0 };
+        let mut unwinder = Unwinder::new();
+        if std::fs::read_to_string("/proc/2/comm").is_ok_and(|comm| comm == "kthreadd\n") {
+            assert_eq!(unwind(&mut unwinder, 2, 0x40_1000, &[]), nothing, "a kernel thread");
+        }
+        assert_eq!(unwind(&mut unwinder, u32::MAX, 0x40_1000, &[]), nothing, "no process");
+        assert_eq!(unwind(&mut unwinder, std::process::id(), 0, &[]), nothing, "no user code");
+    }
+
+    #[test]
+    fn a_place_without_code_is_a_frame_with_that_reason() {
+        let (mut unwinder, mut table) = (Unwinder::new(), StackTable::default());
+        let tgid = std::process::id();
+        let raw = RawStack { tgid, tid: tgid, ip: 16, sp: 0x7000, bp: 0, copied: &[], chain: &[] };
+        let stack = unwinder.unwind(&raw, &mut |fact| table.learn(fact)).stack.unwrap();
+        let frames: Vec<_> = table.frames(stack).collect();
+        assert!(matches!(frames[..], [(frame, None)] if frame.unknown == Some(Nameless::NotMapped)), "{frames:?}");
+        assert!(unwinder.take_nameless(9).is_empty());
+    }
+
+    #[test]
+    fn a_frame_is_asked_for_once() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: files that are mapped are opened by root alone");
+            return;
+        }
+        let mut unwinder = Unwinder::new();
+        for _ in 0..2 {
+            unwind(&mut unwinder, std::process::id(), here(), &[0; 64]);
+        }
+        let wanted = unwinder.take_nameless(9);
+        let [Wanted { source, .. }] = &wanted[..] else { panic!("{wanted:?}") };
+        assert!(matches!(&**source, Source::File(file) if file.build_id.len() == 40), "{source:?}");
+        assert!(unwinder.take_nameless(9).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn any_stack_gives_a_result(
+            code in 0u64..1 << 20, near: bool, ip: u64, sp: u64, bp: u64, at: bool,
+            copied in prop::collection::vec(any::<u8>(), 0..512), chain in prop::collection::vec(any::<u64>(), 0..4),
+        ) {
+            let tgid = std::process::id();
+            let ip = if near { here().wrapping_add(code) } else { ip };
+            let bp = if at { sp.wrapping_add(bp % 512) } else { bp };
+            let raw = RawStack { tgid, tid: tgid, ip, sp, bp, copied: &copied, chain: &chain };
+            let mut unwinder = SHARED.lock().unwrap();
+            let unwound = unwinder.unwind(&raw, &mut |_| {});
+            prop_assert_eq!(unwound.stack.is_some(), ip != 0);
+        }
+    }
+}

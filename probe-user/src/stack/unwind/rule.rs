@@ -220,3 +220,105 @@ impl<'a> EvaluationStorage<Bytes<'a>> for Small {
     type ExpressionStack = [(Bytes<'a>, Bytes<'a>); 1];
     type Result = [Piece<Bytes<'a>>; 1];
 }
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use gimli::{UnwindExpression, X86_64};
+    use proptest::prelude::*;
+
+    const SP: u64 = 0x7000;
+    const IP: u64 = 0x40_1000;
+
+    fn rule(frame: CfaRule<usize>, saved: &[(Register, RegisterRule<usize>)]) -> Rule {
+        let encoding = Encoding { address_size: 8, format: Format::Dwarf32, version: 1 };
+        Rule { frame, saved: saved.into(), returns: X86_64::RA, signal: false, encoding }
+    }
+
+    const fn above(register: Register, offset: i64) -> CfaRule<usize> {
+        CfaRule::RegisterAndOffset { register, offset }
+    }
+
+    const RETURNS: (Register, RegisterRule<usize>) = (X86_64::RA, RegisterRule::Offset(-8));
+
+    /// The caller's instruction, stack and frame pointer.
+    fn caller(rule: &Rule, section: &[u8], words: &[u64]) -> Result<Option<(u64, u64, u64)>, Stuck> {
+        let copied: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let mut memory = Memory::new(SP, &copied, SP + 0x100);
+        Ok(match rule.step(section, &Registers::new(IP, SP, SP + 8), &mut memory)? {
+            Step::Caller { registers, .. } => Some((registers.ip, registers.sp().unwrap(), registers.fp().unwrap())),
+            Step::Outermost => None,
+        })
+    }
+
+    #[test]
+    fn a_caller_is_where_the_frame_ends() {
+        let saved = [RETURNS, (X86_64::RBP, RegisterRule::Offset(-16))];
+        let words = [1, 2, 3, 4];
+        assert_eq!(caller(&rule(above(X86_64::RSP, 24), &saved), &[], &words), Ok(Some((3, SP + 24, 2))));
+        assert_eq!(caller(&rule(above(X86_64::RBP, 16), &saved), &[], &words), Ok(Some((3, SP + 24, 2))));
+    }
+
+    #[test]
+    fn what_lies_below_the_stack_pointer_was_given_back() {
+        let saved = [RETURNS, (X86_64::RBP, RegisterRule::Offset(-16))];
+        assert_eq!(caller(&rule(above(X86_64::RSP, 8), &saved), &[], &[5]), Ok(Some((5, SP + 8, SP + 8))));
+    }
+
+    #[test]
+    fn the_outermost_frame_has_no_return_address_or_none_but_zero() {
+        let none = [(X86_64::RA, RegisterRule::Undefined)];
+        assert_eq!(caller(&rule(above(X86_64::RSP, 8), &none), &[], &[1]), Ok(None));
+        assert_eq!(caller(&rule(above(X86_64::RSP, 8), &[RETURNS]), &[], &[0]), Ok(None));
+    }
+
+    #[test]
+    fn a_short_copy_is_told_from_nonsense() {
+        let one_word = |offset| caller(&rule(above(X86_64::RSP, offset), &[RETURNS]), &[], &[1]);
+        assert_eq!(one_word(24), Err(Stuck::NotCopied));
+        assert_eq!(one_word(0x1000), Err(Stuck::NoSense), "beyond the stack");
+        assert_eq!(one_word(0), Err(Stuck::NoSense), "the stack pointer must move");
+        assert_eq!(one_word(-16), Err(Stuck::NoSense));
+        assert_eq!(caller(&rule(above(X86_64::RBX, 8), &[RETURNS]), &[], &[1]), Err(Stuck::NoSense), "unknown");
+    }
+
+    #[test]
+    fn an_expression_reads_registers_and_memory() {
+        // DW_OP_breg7 (rsp) 0, DW_OP_deref, DW_OP_plus_uconst 16: as a signal's frame has it.
+        let section = [0x77, 0, 0x06, 0x23, 16];
+        let frame = CfaRule::Expression(UnwindExpression { offset: 0, length: 5 });
+        assert_eq!(caller(&rule(frame, &[RETURNS]), &section, &[SP, 7]), Ok(Some((7, SP + 16, SP + 8))));
+    }
+
+    #[test]
+    fn an_expression_that_loops_ends() {
+        // DW_OP_lit1, DW_OP_skip -4: it would go on for ever, and take up memory.
+        let section = [0x31, 0x2f, 0xfc, 0xff];
+        let frame = CfaRule::Expression(UnwindExpression { offset: 0, length: 4 });
+        assert_eq!(caller(&rule(frame, &[RETURNS]), &section, &[1]), Err(Stuck::NoSense));
+    }
+
+    proptest! {
+        #[test]
+        fn any_expression_comes_to_an_end(section in prop::collection::vec(any::<u8>(), 0..40), offset: usize, length: usize) {
+            for expression in [
+                UnwindExpression { offset: 0, length: section.len() },
+                UnwindExpression { offset, length },
+            ] {
+                let returns = (X86_64::RA, RegisterRule::ValExpression(expression));
+                let _ = caller(&rule(CfaRule::Expression(expression), &[RETURNS]), &section, &[SP, SP + 8, 3]);
+                let _ = caller(&rule(above(X86_64::RSP, 8), &[returns]), &section, &[SP, SP + 8, 3]);
+            }
+        }
+
+        #[test]
+        fn any_offsets_are_survived(offset: i64, saved: i64, sp: u64, bp: u64, copied in prop::collection::vec(any::<u8>(), 0..64)) {
+            let rule = rule(above(X86_64::RSP, offset), &[(X86_64::RA, RegisterRule::Offset(saved))]);
+            let registers = Registers::new(IP, sp, bp);
+            let mut memory = Memory::new(sp, &copied, sp.saturating_add(64));
+            let _ = rule.step(&[], &registers, &mut memory);
+            let _ = step_by_frame_pointer(&registers, &mut memory);
+            prop_assert!(memory.needed() <= 64);
+        }
+    }
+}
