@@ -38,6 +38,7 @@ pub mod loss;
 pub mod journey;
 pub mod attribution;
 pub mod symbols;
+pub mod symbolize;
 pub mod summary;
 pub mod flame;
 pub mod timeline;

@@ -23,5 +23,8 @@ extern "C" fn look_at_output() {
 static LOOK: extern "C" fn() = look_at_output;
 
 fn main() -> ExitCode {
+    if let Some(role) = probe_user::symbolize::role() {
+        return probe_user::symbolize::serve(role);
+    }
     probe_user::cli::main(CLOSED.load(Ordering::Relaxed))
 }
