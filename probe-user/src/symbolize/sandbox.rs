@@ -172,3 +172,6 @@ fn forbid_calls() -> Fallible {
 fn masked(argument: u8, mask: u64, value: u64) -> Result<SeccompCondition, seccompiler::BackendError> {
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(mask), value)
 }
+
+#[cfg(test)]
+mod tests;

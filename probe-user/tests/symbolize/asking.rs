@@ -1,10 +1,7 @@
 //! A symbolizer with the real children, and questions to it.
 
-use probe_user::stack::Function;
 use probe_user::stack::wanted::{MappedFile, ProcessRoot, Source, Wanted};
 use probe_user::symbolize::{Named, Symbolizer};
-use rustix::fs::{Mode, OFlags, open};
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,25 +11,11 @@ pub(crate) fn symbolizer() -> Symbolizer {
     Symbolizer::start_with(Path::new(env!("CARGO_BIN_EXE_whylag"))).unwrap()
 }
 
-/// A root with nothing in it that matters.
-pub(crate) fn no_root() -> Arc<ProcessRoot> {
-    Arc::new(ProcessRoot { root: None })
-}
-
-/// A directory as the root of a process.
-pub(crate) fn root(path: &Path) -> Arc<ProcessRoot> {
-    let root = open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-    Arc::new(ProcessRoot { root: Some(root) })
-}
-
 /// A file as the unwinder hands it over.
-pub(crate) fn file(path: &Path, build_id: &str, process: Arc<ProcessRoot>) -> Arc<Source> {
-    handed(File::open(path).unwrap().into(), build_id, process)
-}
-
-pub(crate) fn handed(file: OwnedFd, build_id: &str, process: Arc<ProcessRoot>) -> Arc<Source> {
+pub(crate) fn handed(file: impl Into<OwnedFd>, build_id: &str, root: Option<OwnedFd>) -> Arc<Source> {
     let (name, build_id) = (String::from("program"), build_id.to_owned());
-    Arc::new(Source::File(MappedFile { file, name, build_id, process }))
+    let process = Arc::new(ProcessRoot { root });
+    Arc::new(Source::File(MappedFile { file: file.into(), name, build_id, process }))
 }
 
 /// Asks for places of one source, and waits for all of them; in the order of the addresses.
@@ -49,19 +32,14 @@ pub(crate) fn ask(symbolizer: &mut Symbolizer, source: &Arc<Source>, addresses: 
 }
 
 /// Waits for so many answers; each place gives one.
-pub(crate) fn wait(symbolizer: &mut Symbolizer, places: usize) -> Vec<Named> {
+fn wait(symbolizer: &mut Symbolizer, places: usize) -> Vec<Named> {
     let patience = Instant::now() + Duration::from_secs(120);
     let mut named = Vec::new();
     while named.len() < places {
         assert!(Instant::now() < patience, "{} of {places} places came back", named.len());
         named.extend(symbolizer.take());
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!((named.len(), symbolizer.waiting()), (places, 0));
     named
-}
-
-/// The names only, innermost first.
-pub(crate) fn names(functions: &[Function]) -> Vec<&str> {
-    functions.iter().map(|function| function.name.as_str()).collect()
 }

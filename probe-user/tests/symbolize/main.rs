@@ -1,5 +1,9 @@
 //! Names of user frames by the real children, of programs that the tests build.
 
 mod asking;
+mod debug_files;
+mod files;
+mod hung;
 mod names;
+mod perf_maps;
 mod programs;

@@ -23,13 +23,6 @@ template struct shop::Cart<long>;
 int main() { return shop::Cart<long>().add(3L); }
 ";
 
-pub(crate) const RUST: &str = "\
-pub mod server { pub struct Loop; impl Loop {
-    #[inline(never)] pub fn turn(&self, x: u64) -> u64 { std::hint::black_box(x) + 1 }
-} }
-fn main() { std::process::exit(server::Loop.turn(2) as i32); }
-";
-
 /// Compiles a source with a command whose last argument is the source.
 pub(crate) fn build(dir: &Path, source: (&str, &str), command: &[&str]) -> PathBuf {
     let (name, text) = source;
@@ -56,11 +49,4 @@ pub(crate) fn addresses(program: &Path, name: &str) -> std::ops::Range<u64> {
     let symbol = elf.symbols().find(|symbol| symbol.size() > 0 && symbol.name().is_ok_and(|its| its.contains(name)));
     let symbol = symbol.unwrap_or_else(|| panic!("no symbol {name}"));
     symbol.address()..symbol.address() + symbol.size()
-}
-
-/// The build id as the unwinder would tell it.
-pub(crate) fn build_id(program: &Path) -> String {
-    let bytes = std::fs::read(program).unwrap();
-    let elf = object::File::parse(&*bytes).unwrap();
-    elf.build_id().unwrap().map(hex::encode).unwrap_or_default()
 }

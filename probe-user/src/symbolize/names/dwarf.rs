@@ -32,13 +32,13 @@ pub(super) struct Dwarf {
 }
 
 impl Dwarf {
-    /// `None` where there is none that fits into the budget, or that makes sense: a symbol table
-    /// does without.
-    pub(super) fn load(elf: &ElfFile<'_>, file: &Bytes) -> Result<Option<Self>, Nameless> {
+    /// `None` where there is none that fits into the budget or that makes sense: symbols do
+    /// without.
+    pub(super) fn load(elf: &ElfFile<'_>, file: &Bytes) -> Option<Self> {
         let total = SECTIONS.iter().filter_map(|id| elf.section_by_name(id.name())).map(|section| section.size());
         let total = total.fold(0, u64::saturating_add);
         if total > file.left() / 2 {
-            return Ok(None);
+            return None;
         }
         let endian = if elf.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
         let load = |id: SectionId| -> Result<Reader, Nameless> {
@@ -46,9 +46,9 @@ impl Dwarf {
             let bytes = if wanted { section(elf, file, id.name())?.unwrap_or_default() } else { Vec::new() };
             Ok(EndianRcSlice::new(Rc::from(bytes), endian))
         };
-        let dwarf = gimli::Dwarf::load(load)?;
+        let dwarf = gimli::Dwarf::load(load).ok()?;
         let size_bytes = usize::try_from(total).unwrap_or(usize::MAX);
-        Ok(Context::from_dwarf(dwarf).ok().map(|context| Self { context, size_bytes }))
+        Some(Self { context: Context::from_dwarf(dwarf).ok()?, size_bytes })
     }
 
     /// Innermost first; names that it does not tell are empty.

@@ -51,7 +51,7 @@ impl ElfNames {
         if let Some(debug) = debug {
             names.take_debug_file(debug, build_id, symbols_only)?;
         } else if names.has_debug && !symbols_only {
-            names.dwarf = Dwarf::load(&elf, file)?;
+            names.dwarf = Dwarf::load(&elf, file);
         }
         let code: Vec<(u64, u64)> = elf.sections().filter_map(|section| code_of(&section)).collect();
         names
@@ -134,7 +134,7 @@ impl ElfNames {
         }
         self.take_symbols(&elf, debug, &[".symtab"])?;
         if !symbols_only {
-            self.dwarf = Dwarf::load(&elf, debug)?;
+            self.dwarf = Dwarf::load(&elf, debug);
         }
         Ok(())
     }
@@ -161,17 +161,25 @@ pub(super) fn section(elf: &ElfFile<'_>, file: &Bytes, name: &str) -> Result<Opt
 
 fn content(file: &Bytes, range: CompressedFileRange) -> Result<Vec<u8>, Nameless> {
     let end = range.offset.checked_add(range.compressed_size).ok_or(Nameless::Damaged)?;
+    let stored = |file: &Bytes| file.range(range.offset..end);
     if range.format == CompressionFormat::None {
-        return file.range(range.offset..end);
+        return stored(file);
     }
     file.spend(range.uncompressed_size)?;
-    let compressed = file.range(range.offset..end)?;
-    let data = range_of(&compressed, range)?.decompress().map_err(|_| Nameless::Damaged)?;
-    Ok(data.into_owned())
+    let size = usize::try_from(range.uncompressed_size).map_err(|_| Nameless::TooLarge)?;
+    let content = match range.format {
+        CompressionFormat::Zlib => inflate(&stored(file)?, size),
+        CompressionFormat::Zstandard => zstd::bulk::decompress(&stored(file)?, size).ok(),
+        _ => None,
+    };
+    content.filter(|content| content.len() == size).ok_or(Nameless::Damaged)
 }
 
-fn range_of(compressed: &[u8], range: CompressedFileRange) -> Result<object::CompressedData<'_>, Nameless> {
-    CompressedFileRange { offset: 0, ..range }.data(compressed).map_err(|_| Nameless::Damaged)
+/// Never more than `size` bytes, whatever is packed there.
+fn inflate(packed: &[u8], size: usize) -> Option<Vec<u8>> {
+    let mut content = Vec::with_capacity(size);
+    flate2::Decompress::new(true).decompress_vec(packed, &mut content, flate2::FlushDecompress::Finish).ok()?;
+    Some(content)
 }
 
 fn code_of<'a, R: ReadRef<'a>>(section: &object::Section<'a, '_, R>) -> Option<(u64, u64)> {
