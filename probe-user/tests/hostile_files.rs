@@ -8,7 +8,7 @@ mod programs;
 #[path = "hostile_files/corpus.rs"]
 mod corpus;
 
-use asking::{ask, handed, symbolizer};
+use asking::{ask, children, handed, symbolizer};
 use corpus::Corpus;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -48,6 +48,9 @@ fn seven_hundred_hostile_files_cost_only_their_own_names() {
             assert_eq!(told[0].functions.last().map(|function| function.name.as_str()), Some("opaque"));
         }
     }
+    assert!(!children("whylag-names").is_empty());
+    drop(symbolizer);
+    assert_eq!(children("whylag-names"), [] as [std::path::PathBuf; 0], "it leaves no child");
     let grown = resident_bytes().saturating_sub(resident);
     println!("{files} files, {named} places still named, slowest {slowest:?}, grown by {grown} bytes");
     assert_eq!(files, FILES);

@@ -3,6 +3,7 @@
 use super::Known;
 use crate::kernel::btf::KernelBtf;
 use crate::kernel::offsets;
+use crate::symbolize::{self, Sandbox};
 use crate::symbols::KernelSymbols;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::CapabilitySet;
@@ -101,6 +102,8 @@ pub struct HostFacts {
     pub clock_source: Known<String>,
     /// What it accounts of CPU time.
     pub cpu_accounts: Known<CpuAccounts>,
+    /// What holds the child that names user frames.
+    pub sandbox: Known<Sandbox>,
 }
 
 const SETTINGS: [(&str, &str); 5] = [
@@ -143,6 +146,7 @@ impl HostFacts {
             pressure: pressure(),
             clock_source: read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             cpu_accounts: cpu_accounts(),
+            sandbox: symbolize::look_at_sandbox().map_or_else(|error| Known::Unknown(error.to_string()), Known::Known),
         }
     }
 

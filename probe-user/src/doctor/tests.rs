@@ -3,6 +3,7 @@ use super::{HookRow, Known, Refused, Report, Severity};
 use crate::attribution::CAUSES;
 use crate::event::InterfaceId;
 use crate::journey::STAGES;
+use crate::symbolize::Sandbox;
 use crate::target::{Discovery, Gap, Interface, LinkState, Namespace, Offloads, QueueLimits};
 
 fn host() -> HostFacts {
@@ -25,6 +26,7 @@ fn host() -> HostFacts {
         pressure: Known::Known(true),
         clock_source: Known::Known("tsc".to_owned()),
         cpu_accounts: Known::Known(CpuAccounts { charged: true, slices: true, steal: true, interrupts: false }),
+        sandbox: Known::Known(Sandbox { landlock: Some("it is off".to_owned()), ..Sandbox::default() }),
     }
 }
 
@@ -88,6 +90,14 @@ fn the_verdict_promises_only_what_attached_hooks_inform() {
     assert!(verdict.missing_causes.contains(&"vm.paused"), "no hook proves it");
     assert_eq!((verdict.missing_stages.len(), verdict.missing_causes.len()), (STAGES.len() - 1, CAUSES.len() - 1));
     assert!(verdict.can_run);
+}
+
+#[test]
+fn what_the_naming_child_lacks_is_told() {
+    let text = report(host()).to_text(120, false);
+    assert!(text.contains("user frames         named in a child without Landlock: it is off"), "{text}");
+    let whole = HostFacts { sandbox: Known::Known(Sandbox::default()), ..host() };
+    assert!(report(whole).to_text(120, false).contains("can only read what it is handed"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A report as text: aligned, wrapped, and safe for a terminal.
 
 use super::{CpuAccounts, HookRow, InterfaceRow, Known, Problem, Report, Severity};
+use crate::symbolize::Sandbox;
 use crate::target::{LinkState, VmThreadRole};
 use std::fmt::Write as _;
 
@@ -139,6 +140,16 @@ fn host(page: &mut Page, report: &Report) {
     page.fact("pressure (PSI)", &show(&host.pressure, |on| if *on { "on" } else { "off" }.to_owned()));
     page.fact("clock", &show(&host.clock_source, Clone::clone));
     page.fact("CPU time", &show(&host.cpu_accounts, |accounts| cpu_accounts(*accounts)));
+    page.fact("user frames", &show(&host.sandbox, named_by));
+}
+
+/// Files of watched processes are read by a child; what it can do beyond that is a risk.
+fn named_by(sandbox: &Sandbox) -> String {
+    let missing: Vec<String> = sandbox.missing().map(|(layer, reason)| format!("without {layer}: {reason}")).collect();
+    if missing.is_empty() {
+        return "named in a child that can only read what it is handed".to_owned();
+    }
+    format!("named in a child {}", missing.join("; "))
 }
 
 /// What threads are charged besides their own work decides what `host.cpu_gap` can be proven by.

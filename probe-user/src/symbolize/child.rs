@@ -5,10 +5,12 @@ use super::names::Library;
 use super::socket::{self, SendFlags};
 use super::{opener, sandbox};
 use crate::stack::Nameless;
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a child is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,13 +31,31 @@ impl Role {
             Self::Opens => "whylag: files for names of frames",
         }
     }
+
+    const fn comm(self) -> &'static CStr {
+        match self {
+            Self::Names => c"whylag-names",
+            Self::Opens => c"whylag-opens",
+        }
+    }
 }
 
-/// What this process was started as, if it is such a child.
+/// This program asks at its start what it is, so it can be its own child.
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// What this process was started as, if it is such a child. To be called first of all, by a program
+/// that is to start itself as one.
 #[must_use]
 pub fn role() -> Option<Role> {
+    ASKED.store(true, Ordering::Relaxed);
     let name = std::env::args_os().next()?;
     Role::ALL.into_iter().find(|role| name == role.arg0())
+}
+
+/// Started again under such a name, this program does as it is told. Any other would begin anew
+/// what it does, and again start children.
+pub(super) fn can_be_a_child() -> bool {
+    ASKED.load(Ordering::Relaxed)
 }
 
 /// A child's life: until its parent is gone.
@@ -44,7 +64,7 @@ pub fn serve(role: Role) -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
     close_inherited();
     // For `ps` and `top`; it runs as well under any name.
-    let _ = rustix::thread::set_name(c"whylag-names");
+    let _ = rustix::thread::set_name(role.comm());
     let stdin = io::stdin();
     let served = match role {
         Role::Names => serve_names(stdin.as_fd()),

@@ -54,7 +54,7 @@ pub enum SymbolizerError {
     #[error("cannot start the thread that looks up names of user frames; raise the limit of tasks (ulimit -u)")]
     Thread(#[source] io::Error),
     /// This program is not there to be started again.
-    #[error("cannot open /proc/self/exe to start the child that names user frames; is /proc mounted?")]
+    #[error("cannot start this program again as the child that names user frames; is /proc mounted?")]
     Program(#[source] io::Error),
     /// The child did not start or did not answer.
     #[error("the child that names user frames does not start")]

@@ -1,6 +1,6 @@
 //! The parent's side of a child: started, asked, ended.
 
-use super::child::Role;
+use super::child::{Role, can_be_a_child};
 use super::message::{Answer, Opened};
 use super::sandbox::Sandbox;
 use super::socket::{self, SendFlags};
@@ -24,8 +24,11 @@ const END: Duration = Duration::from_millis(500);
 pub(super) struct Program(File);
 
 impl Program {
-    /// The one that runs.
+    /// The one that runs, if it is whylag.
     pub(super) fn own() -> io::Result<Self> {
+        if !can_be_a_child() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         Self::open(Path::new("/proc/self/exe"))
     }
 

@@ -2,8 +2,9 @@
 
 use probe_user::stack::wanted::{MappedFile, ProcessRoot, Source, Wanted};
 use probe_user::symbolize::{Named, Symbolizer};
+use std::fs;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -42,4 +43,13 @@ fn wait(symbolizer: &mut Symbolizer, places: usize) -> Vec<Named> {
     }
     assert_eq!((named.len(), symbolizer.waiting()), (places, 0));
     named
+}
+
+/// Children of this process by their name. Other tests have some too.
+pub(crate) fn children(comm: &str) -> Vec<PathBuf> {
+    let threads = fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let pids: Vec<String> = lists.flat_map(|list| list.split(' ').map(str::to_owned).collect::<Vec<_>>()).collect();
+    let paths = pids.iter().filter(|pid| !pid.is_empty()).map(|pid| PathBuf::from(format!("/proc/{pid}")));
+    paths.filter(|path| fs::read_to_string(path.join("comm")).is_ok_and(|its| its.trim() == comm)).collect()
 }

@@ -1,6 +1,7 @@
 //! Names of user frames by the real children, of programs that the tests build.
 
 mod asking;
+mod children;
 mod debug_files;
 mod files;
 mod hung;
