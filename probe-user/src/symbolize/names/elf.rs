@@ -2,6 +2,7 @@
 
 use super::super::message::{MAX_FUNCTIONS, Place};
 use super::dwarf::Dwarf;
+use super::go;
 use super::read::{Bytes, Cursor};
 use super::symbols::{Raw, Symbols};
 use crate::stack::{Function, Nameless};
@@ -47,6 +48,7 @@ impl ElfNames {
         names.take_symbols(&elf, file, &[".symtab", ".dynsym"])?;
         if elf.section_by_name(".symtab").is_none() {
             names.take_mini(&elf, file)?;
+            names.take_go(&elf, file)?;
         }
         if let Some(debug) = debug {
             names.take_debug_file(debug, build_id, symbols_only)?;
@@ -125,6 +127,17 @@ impl ElfNames {
         parse(&cache).map_or(Ok(()), |elf| self.take_symbols(&elf, &mini, &[".symtab"]))
     }
 
+    fn take_go(&mut self, elf: &ElfFile<'_>, file: &Bytes) -> Result<(), Nameless> {
+        // The system's linker merges the table into the last of these.
+        let sections = [".gopclntab", ".data.rel.ro.gopclntab", ".data.rel.ro"];
+        let Some(found) = sections.iter().find_map(|name| elf.section_by_name(name)) else { return Ok(()) };
+        let bytes = section(elf, file, found.name().unwrap_or_default())?.unwrap_or_default();
+        if let Some(go) = go::functions(&bytes, |place| relocated(elf, found.address().checked_add(place)?)) {
+            self.symbols.add(go.functions.into_iter(), go.names);
+        }
+        Ok(())
+    }
+
     fn take_debug_file(&mut self, debug: &Bytes, build_id: &str, symbols_only: bool) -> Result<(), Nameless> {
         let cache = ReadCache::new(Cursor::new(debug));
         let elf = parse(&cache)?;
@@ -180,6 +193,12 @@ fn inflate(packed: &[u8], size: usize) -> Option<Vec<u8>> {
     let mut content = Vec::with_capacity(size);
     flate2::Decompress::new(true).decompress_vec(packed, &mut content, flate2::FlushDecompress::Finish).ok()?;
     Some(content)
+}
+
+/// What the loader writes to an address.
+fn relocated(elf: &ElfFile<'_>, address: u64) -> Option<u64> {
+    let (_, found) = elf.dynamic_relocations()?.find(|(place, _)| *place == address)?;
+    u64::try_from(found.addend()).ok()
 }
 
 fn code_of<'a, R: ReadRef<'a>>(section: &object::Section<'a, '_, R>) -> Option<(u64, u64)> {

@@ -3,6 +3,7 @@
 mod demangle;
 mod dwarf;
 mod elf;
+mod go;
 mod perf_map;
 mod read;
 mod symbols;
