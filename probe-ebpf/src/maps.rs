@@ -48,6 +48,12 @@ pub(crate) static FAULTS: LruHashMap<u64, u64, 8192> = LruHashMap::new();
 /// Thread, likewise → when it began to reclaim memory. Only the storage programs use it.
 #[btf_map]
 pub(crate) static RECLAIMS: LruHashMap<u64, u64, 8192> = LruHashMap::new();
+
+/// Address of a `bio` of a watched thread, or that a throttle held back → what is known of it. The
+/// block programs write and remove, the LRU forgets.
+#[btf_map]
+pub(crate) static BIOS: LruHashMap<u64, Bio, 8192> = LruHashMap::new();
+
 /// Address of a socket without checks → its cookie, once its peer has been told.
 #[btf_map]
 pub(crate) static TOLD_SOCKS: LruHashMap<u64, u64, 8192> = LruHashMap::new();
@@ -106,6 +112,42 @@ pub(crate) struct CpuState {
     pub(crate) port_drops_at: Cell<u64>,
     /// Drops reported in it for their port alone.
     pub(crate) port_drops: Cell<u64>,
+    /// The request that was completed last on this CPU.
+    pub(crate) completed: Completed,
+}
+
+/// A `bio` that waits for its device.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Bio {
+    /// When it was queued.
+    pub(crate) queued_ns: u64,
+    /// When its request was first handed to the driver; 0 before.
+    pub(crate) issued_ns: u64,
+    /// Its device.
+    pub(crate) device: u32,
+    /// 1 if a throttle had held it back.
+    pub(crate) throttled: u32,
+}
+
+/// A request whose completion may be under way.
+#[repr(C)]
+pub(crate) struct Completed {
+    /// When the completion began; 0 if nothing is known of the request.
+    pub(crate) done_ns: Cell<u64>,
+    /// When the kernel had room for it.
+    pub(crate) granted_ns: Cell<u64>,
+    pub(crate) queued_ns: Cell<u64>,
+    pub(crate) issued_ns: Cell<u64>,
+    pub(crate) device: Cell<u32>,
+    pub(crate) throttled: Cell<u32>,
+    /// The current thread.
+    pub(crate) tid: Cell<u32>,
+    /// The softirq being served, as in [`CpuState::softirq`].
+    pub(crate) softirq: Cell<u32>,
+    /// What the completion interrupts: an [`Interrupt`](probe_wire::Interrupt).
+    pub(crate) interrupt: Cell<u32>,
+    pub(crate) reserved: u32,
 }
 
 /// Short softirqs of one vector.

@@ -12,7 +12,7 @@ use probe_packet::Start;
 
 use crate::{
     hooks::{
-        backend, drop, neighbour,
+        backend, block, drop, neighbour,
         packet::{self, Direction},
         qdisc, sched, self_test, sock, softirq, storage,
     },
@@ -83,6 +83,9 @@ tracepoint_program!(reclaim_begin, "mm_vmscan_direct_reclaim_begin", storage::re
 tracepoint_program!(reclaim_end, "mm_vmscan_direct_reclaim_end", storage::reclaim_end);
 tracepoint_program!(memcg_begin, "mm_vmscan_memcg_reclaim_begin", storage::reclaim_begin);
 tracepoint_program!(memcg_end, "mm_vmscan_memcg_reclaim_end", storage::group_reclaim_end);
+tracepoint_program!(rq_complete, "block_rq_complete", block::completed);
+tracepoint_program!(rq_issue, "block_rq_issue", block::issued);
+tracepoint_program!(bio_queue, "block_bio_queue", block::queued);
 
 /// Makes the entry point of a program that the loader runs by `BPF_PROG_TEST_RUN` only.
 macro_rules! loader_program {

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use probe_user::load::{Attached, Attachment, Netns, Outcome, Request, load};
 use probe_wire::{
-    AcceptFullBody, BackendRxBody, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody, NeighbourBody,
+    AcceptFullBody, BackendRxBody, BlockRequestBody, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody, NeighbourBody,
     OtherCallBody, OtherPeerBody, PacketBody, Pattern, QdiscBody, ReclaimBody, Rule, SendHeldBody, SockCallBody,
     SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
 };
@@ -159,6 +159,7 @@ fn print(record: &[u8]) {
         Ok(EventKind::FileWait) => show::<FileWaitBody>(kind, body),
         Ok(EventKind::Dirtied) => show::<DirtiedBody>(kind, body),
         Ok(EventKind::Reclaim) => show::<ReclaimBody>(kind, body),
+        Ok(EventKind::BlockRequest) => show::<BlockRequestBody>(kind, body),
         Err(unknown) => println!("{unknown:?}"),
     }
 }

@@ -48,6 +48,24 @@ struct Row {
 
 const END: u8 = 3;
 
+/// Address of the one kernel function of this name; `None` where it cannot be told.
+#[must_use]
+pub fn address_of(name: &str) -> Option<u64> {
+    one_address(BufReader::with_capacity(64 * 1024, File::open(PATH).ok()?), name)
+}
+
+fn one_address(from: impl BufRead, name: &str) -> Option<u64> {
+    let lines = from.lines().map_while(Result::ok);
+    let address = |line: String| {
+        let mut words = line.split(' ');
+        let (address, kind, found) = (words.next()?, words.next()?, words.next()?);
+        (found == name && matches!(kind, "t" | "T")).then(|| u64::from_str_radix(address, 16).ok())?
+    };
+    let mut found = lines.filter_map(address);
+    let one = found.next().filter(|address| *address != 0)?;
+    found.next().is_none().then_some(one)
+}
+
 impl KernelSymbols {
     /// Reads the running kernel's symbols, those of its modules included.
     ///
@@ -165,6 +183,15 @@ ffffffffc0b00000 t bpf_prog_6deef7357e7b4530_sched_switch\t[bpf]
 
     fn table(text: &str) -> Result<KernelSymbols, SymbolsError> {
         KernelSymbols::read(text.as_bytes())
+    }
+
+    #[test]
+    fn a_function_is_found_by_name_if_there_is_one_and_its_address_is_shown() {
+        let address = |name| one_address(TABLE.as_bytes(), name);
+        assert_eq!(address("io_schedule"), Some(0xffff_ffff_8100_0400));
+        assert_eq!((address("some_data"), address("no_such")), (None, None));
+        let twice = format!("{TABLE}ffffffff81000500 t io_schedule\n0000000000000000 t hidden\n");
+        assert_eq!((one_address(twice.as_bytes(), "io_schedule"), one_address(twice.as_bytes(), "hidden")), (None, None));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod backend;
+pub(crate) mod block;
 pub(crate) mod drop;
 pub(crate) mod neighbour;
 pub(crate) mod packet;

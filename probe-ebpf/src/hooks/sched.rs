@@ -7,6 +7,7 @@ use probe_wire::{
 
 use crate::{
     emit::{emit, emit_in, zero},
+    hooks::block,
     maps::{SETTINGS, cpu_state},
     read::{self, Typed, offsets},
     scope,
@@ -209,6 +210,7 @@ pub(crate) fn waking(ctx: &BtfTracePointContext) {
             comm: task.comm(),
         };
     });
+    block::wakes(task.tid(), task.tgid(), waker.0, interrupt);
 }
 
 /// `sched_process_fork`: a thread or child of a watched process is watched.

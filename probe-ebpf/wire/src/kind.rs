@@ -61,11 +61,14 @@ pub enum EventKind {
     Dirtied = 32,
     /// A watched thread has reclaimed memory: [`ReclaimBody`](crate::ReclaimBody).
     Reclaim = 33,
+    /// The end of a block request woke a watched thread:
+    /// [`BlockRequestBody`](crate::BlockRequestBody).
+    BlockRequest = 40,
 }
 
 impl EventKind {
     /// Every kind, in the order of its number.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::PacketIngress,
         Self::PacketEgress,
         Self::SockEnqueue,
@@ -91,6 +94,7 @@ impl EventKind {
         Self::FileWait,
         Self::Dirtied,
         Self::Reclaim,
+        Self::BlockRequest,
     ];
 
     /// One more than the highest number: the length of an array indexed by kind.
@@ -136,6 +140,7 @@ impl EventKind {
             Self::FileWait => "file_wait",
             Self::Dirtied => "dirtied",
             Self::Reclaim => "reclaim",
+            Self::BlockRequest => "block_request",
         }
     }
 }

@@ -8,6 +8,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod block;
 mod header;
 mod irq;
 mod kind;
@@ -20,6 +21,7 @@ mod signature;
 mod sock;
 mod storage;
 
+pub use block::BlockRequestBody;
 pub use header::EventHeader;
 pub use irq::{Interrupt, SOFTIRQ_VECTORS, SoftirqBody};
 pub use kind::{EventKind, UnknownKind};

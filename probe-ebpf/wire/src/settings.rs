@@ -101,6 +101,14 @@ pub struct Offsets {
     pub address_space_host: u32,
     pub pt_regs_call: u32,
     pub pt_regs_first: u32,
+    pub request_bio: u32,
+    pub request_start_time_ns: u32,
+    pub bio_bi_bdev: u32,
+    pub block_device_bd_dev: u32,
+    pub task_flags: u32,
+    pub task_worker_private: u32,
+    pub kthread_data: u32,
+    pub worker_current_func: u32,
 }
 
 impl Offsets {
@@ -127,4 +135,6 @@ pub struct Settings {
     pub stacks: u32,
     /// Always 0.
     pub reserved: u32,
+    /// Address of the kernel's function that lets go what a throttle held back; 0 if not known.
+    pub throttle_work: u64,
 }

@@ -8,6 +8,7 @@ use super::flow::{Flow, FlowDrop, FlowDrops};
 use super::frame::{self, Frame, Wait};
 use super::held::{HeldSend, HeldSends};
 use super::ledger::{Hop, Offender};
+use super::request::{Request, Requests};
 use super::softirq::{SoftirqRun, Softirqs, Tally};
 use super::storage::{FileWait, Storage};
 use super::symbol::{Fast, StackRef, Stacks, Symbols};
@@ -113,6 +114,7 @@ pub struct Evidence {
     taps: HashMap<InterfaceId, Tap>,
     traffic: Traffic,
     storage: Storage,
+    requests: Requests,
     /// Threads that take packets in at an interface, outside of softirq.
     receivers: HashMap<InterfaceId, TaskId>,
     /// When neighbours became known for which packets waited, the last ones.
@@ -201,6 +203,7 @@ impl Evidence {
             Body::FileWait(body) => self.storage.waits(event, body),
             Body::Dirtied(body) => self.storage.dirtied(event, body),
             Body::Reclaim(body) => self.storage.reclaimed(event, body),
+            Body::BlockRequest(body) => self.requests.add(event, body),
             Body::Drop(body) => self.flow_drops.add(event, body),
             Body::OtherPeer(body) => self.peer(body),
             Body::SockSend(body) => self.answered(event, body),
@@ -237,6 +240,7 @@ impl Evidence {
         self.trim_sockets();
         self.traffic.trim(before);
         self.storage.trim(before);
+        self.requests.trim(before);
         if self.stacks.crowded() {
             let used = self.stacks_in_use();
             self.stacks.retain(&used);
@@ -673,6 +677,22 @@ impl Evidence {
             (false, false) if whole => Ok(found),
             _ => Err("whose file system and device are not known: a page fault may be of another file"),
         }
+    }
+
+    /// The block request whose end ended a wait, if that was seen.
+    pub(super) fn request(&self, task: TaskId, blocked: &Blocked<'_>) -> Option<&Request> {
+        self.requests.ended(task, blocked.wake?.at)
+    }
+
+    /// All of them.
+    #[cfg(test)]
+    pub(super) const fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    /// Which part of a device's queue a thread itself waits in.
+    pub(super) fn queue_part(&self, blocked: &Blocked<'_>) -> Option<&'static str> {
+        frame::queue_part(self.frames(blocked))
     }
 
     /// What is known of storage and reclaim.

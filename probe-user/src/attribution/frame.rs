@@ -321,6 +321,19 @@ const FRAMES: &[(Wait, &[&str])] = &[
     ),
 ];
 
+/// Parts of a device's queue that hold a thread itself back, by the function that does.
+const QUEUE_PARTS: &[(&str, &str)] = &[
+    ("blk_mq_get_tag", "a free tag of the device's queue"),
+    ("wbt_wait", "the device's limit of writes in flight (wbt)"),
+    ("__wbt_wait", "the device's limit of writes in flight (wbt)"),
+    ("blkcg_iolatency_throttle", "its cgroup's io.latency"),
+    ("ioc_rqos_throttle", "its cgroup's io.cost budget"),
+    ("blkcg_maybe_throttle*", "its cgroup's debt with the device"),
+    ("__blkcg_maybe_throttle*", "its cgroup's debt with the device"),
+    ("blk_queue_enter", "the device's frozen queue"),
+    ("__bio_queue_enter", "the device's frozen queue"),
+];
+
 /// Frames of tracing and of the scheduler: every sleeping thread has them.
 const GLUE: &[&str] = &[
     "bpf_*",
@@ -375,6 +388,14 @@ pub(super) fn classify<'a>(frames: impl Iterator<Item = &'a Frame>) -> Option<(W
         Ordering::Equal | Ordering::Greater => next,
     });
     best.map(|(wait, frame)| (wait, frame.name()))
+}
+
+/// What a thread waits for that a device's queue itself holds back; `None` where no frame tells.
+pub(super) fn queue_part<'a>(mut frames: impl Iterator<Item = &'a Frame>) -> Option<&'static str> {
+    frames.find_map(|frame| {
+        let part = QUEUE_PARTS.iter().find(|(pattern, _)| fits(&frame.name, pattern));
+        part.map(|(_, part)| *part)
+    })
 }
 
 /// A stack as it is shown, outermost first, from frames innermost first of which some have no

@@ -10,7 +10,7 @@ use crate::event::{
 };
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, QdiscStay, Refusal, Stage, Stamp};
 use probe_wire::{
-    BackendRxBody, CpuAccount, DROP_OF_PORT, DROP_OF_PORT_LAST, DirtiedBody, DropBody, FileWaitBody, Interrupt,
+    BackendRxBody, BlockRequestBody, CpuAccount, DROP_OF_PORT, DROP_OF_PORT_LAST, DirtiedBody, DropBody, FileWaitBody, Interrupt,
     NeighbourBody, OtherCallBody, PacketBody, QdiscBody, ReclaimBody, STACK_DEPTH, SendHeldBody, Sighting,
     SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
 };
@@ -297,6 +297,22 @@ impl Story {
     pub(crate) fn waits_for_file(&mut self, us: u64, who: Actor, device: u32, call: u32) -> &mut Self {
         let body = FileWaitBody { inode: 12, device, call, file_system: comm("ext4") };
         self.push(us, who, 0, Body::FileWait(body))
+    }
+
+    /// A completion, of a request to the device, throttled or not, wakes a thread: queued, granted,
+    /// issued and done at these times, 0 where one is not known.
+    pub(crate) fn request_ends(
+        &mut self,
+        us: u64,
+        waker: Actor,
+        who: Actor,
+        (device, throttled): (u32, bool),
+        times: [u64; 4],
+    ) -> &mut Self {
+        let [queued_ns, granted_ns, issued_ns, done_ns] = times.map(|us| if us == 0 { 0 } else { at(us).0 });
+        let (tgid, tid, throttled) = (who.0, who.1, throttled.into());
+        let body = BlockRequestBody { queued_ns, granted_ns, issued_ns, done_ns, tid, tgid, device, throttled };
+        self.push(us, waker, 0, Body::BlockRequest(body))
     }
 
     pub(crate) fn dirties(&mut self, us: u64, who: Actor, device: u32, folios: u32) -> &mut Self {

@@ -6,7 +6,7 @@
 use super::{Body, Event, FACT_KIND, Fact, TICK_KIND, TaskId};
 use crate::clock::MonoNs;
 use probe_wire::{
-    AcceptFullBody, BackendRxBody, CpuAccount, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody, Interrupt,
+    AcceptFullBody, BackendRxBody, BlockRequestBody, CpuAccount, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody, Interrupt,
     NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody, QdiscBody, ReclaimBody, SendHeldBody, SockCallBody,
     SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
 };
@@ -126,6 +126,7 @@ fn decode_wire(kind: EventKind, bytes: &[u8]) -> Option<Body> {
         EventKind::FileWait => Body::FileWait(read::<FileWaitBody>(bytes)?),
         EventKind::Dirtied => Body::Dirtied(read::<DirtiedBody>(bytes)?),
         EventKind::Reclaim => Body::Reclaim(read::<ReclaimBody>(bytes)?),
+        EventKind::BlockRequest => Body::BlockRequest(read::<BlockRequestBody>(bytes)?),
     })
 }
 

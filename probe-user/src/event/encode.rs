@@ -120,6 +120,7 @@ fn wire_bytes(body: &Body) -> Option<&[u8]> {
         Body::FileWait(body) => body.as_bytes(),
         Body::Dirtied(body) => body.as_bytes(),
         Body::Reclaim(body) => body.as_bytes(),
+        Body::BlockRequest(body) => body.as_bytes(),
         Body::Fact(_) | Body::Tick => return None,
     })
 }

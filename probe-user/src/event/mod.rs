@@ -10,7 +10,7 @@ mod order;
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::stack::{FrameFact, ModuleFact, StackFact, TakenFact};
 use probe_wire::{
-    AcceptFullBody, BackendRxBody, DirtiedBody, DropBody, EventKind, FileWaitBody, Interrupt, NeighbourBody,
+    AcceptFullBody, BackendRxBody, BlockRequestBody, DirtiedBody, DropBody, EventKind, FileWaitBody, Interrupt, NeighbourBody,
     OtherCallBody, OtherPeerBody, PacketBody, QdiscBody, ReclaimBody, Rule, SendHeldBody, SockCallBody,
     SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
 };
@@ -116,6 +116,8 @@ pub enum Body {
     Dirtied(DirtiedBody),
     /// A watched thread has reclaimed memory.
     Reclaim(ReclaimBody),
+    /// The end of a block request woke a watched thread.
+    BlockRequest(BlockRequestBody),
     /// Something that userspace knows.
     Fact(Box<Fact>),
     /// Every record with an earlier time has been read.
@@ -350,6 +352,7 @@ impl Body {
             Self::FileWait(_) => EventKind::FileWait,
             Self::Dirtied(_) => EventKind::Dirtied,
             Self::Reclaim(_) => EventKind::Reclaim,
+            Self::BlockRequest(_) => EventKind::BlockRequest,
             Self::Fact(_) | Self::Tick => return None,
         })
     }

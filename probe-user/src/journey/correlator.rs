@@ -358,6 +358,7 @@ impl Correlator {
             | Body::FileWait(_)
             | Body::Dirtied(_)
             | Body::Reclaim(_)
+            | Body::BlockRequest(_)
             | Body::Fact(_)
             | Body::Tick => Joined::Evidence,
         }

@@ -118,6 +118,15 @@ fields! {
     // number and first argument of a system call, x86's names
     pt_regs_call: ("pt_regs", "orig_ax");
     pt_regs_first: ("pt_regs", "di");
+    request_bio: ("request", "bio");
+    request_start_time_ns: ("request", "start_time_ns");
+    bio_bi_bdev: ("bio", "bi_bdev");
+    block_device_bd_dev: ("block_device", "bd_dev");
+    task_flags: ("task_struct", "flags");
+    // had another name before 5.17
+    task_worker_private: ("task_struct", "worker_private"), ("task_struct", "set_child_tid");
+    kthread_data: ("kthread", "data");
+    worker_current_func: ("worker", "current_func");
 }
 
 /// Offsets of the running kernel and the names of the fields it does not have.

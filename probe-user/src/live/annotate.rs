@@ -103,6 +103,7 @@ impl Annotator {
             }
             Body::FileWait(body) => self.device(body.device, &mut say_now),
             Body::Dirtied(body) => self.device(body.device, &mut say_now),
+            Body::BlockRequest(body) => self.device(body.device, &mut say_now),
             Body::PacketIngress(body) => self.receiver(&event, body),
             Body::TaskExit(_) => {
                 self.said_threads.remove(&event.task);
@@ -210,6 +211,7 @@ fn names_something(record: &[u8]) -> bool {
         | EventKind::SockSend
         | EventKind::FileWait
         | EventKind::Dirtied
+        | EventKind::BlockRequest
         | EventKind::BackendRx => true,
         EventKind::PacketEgress
         | EventKind::SockEnqueue

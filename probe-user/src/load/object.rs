@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zerocopy::IntoBytes;
 
 use super::{LoadError, Request};
-use crate::{hooks::Choice, source::ring::Rings};
+use crate::{hooks::Choice, source::ring::Rings, symbols};
 
 /// Built by `build.rs` from `probe-ebpf`.
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/probe-ebpf"));
@@ -25,6 +25,9 @@ const SPARE_BYTES: usize = 256;
 /// `BPF_MAP_TYPE_RINGBUF`.
 const RINGBUF: u32 = 27;
 const RINGS: &str = "RINGS";
+/// Lets go what blk-throttle held back, on a workqueue.
+/// <https://github.com/torvalds/linux/blob/v6.12/block/blk-throttle.c#L1274>
+const THROTTLE_WORK: &str = "blk_throtl_dispatch_work_fn";
 
 /// Makes the maps and leaves the programs ready to load.
 pub(super) fn load(request: &Request, offsets: &Offsets, types: &Btf) -> Result<Ebpf, LoadError> {
@@ -47,6 +50,7 @@ fn settings(request: &Request, offsets: &Offsets) -> Result<Settings, LoadError>
         offsets: *offsets,
         softirq_min_ns: request.softirq_min_ns,
         stacks: u32::from(request.stacks),
+        throttle_work: symbols::address_of(THROTTLE_WORK).unwrap_or_default(),
         ..Settings::default()
     };
     let room = settings.rules.get_mut(..count);

@@ -14,7 +14,7 @@ use std::{
 
 use aya::programs::{SchedClassifier, TcAttachType, tc};
 use probe_wire::{
-    BackendRxBody, CALL_FAULT, DIRTIED_FOLIOS, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody, Interrupt,
+    BackendRxBody, BlockRequestBody, CALL_FAULT, DIRTIED_FOLIOS, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody, Interrupt,
     NeighbourBody, OtherCallBody, PacketBody, Pattern, QdiscBody, ROLE_REPLY, ROLE_REQUEST, ReclaimBody, Rule,
     SockCallBody, SockEnqueueBody, SwitchInBody, SwitchOutBody, WakingBody, XmitBody,
 };
@@ -810,6 +810,36 @@ fn a_watched_thread_that_syncs_names_its_file_and_who_wrote_it() {
         assert_eq!(dirtied.device, device, "{dirtied:?}");
         assert!(dirtied.folios >= DIRTIED_FOLIOS, "{dirtied:?}");
     }
+}
+
+#[test]
+fn a_watched_thread_that_a_block_request_wakes_is_told_its_way() {
+    need_root!();
+    let mut attached = load(&Request { watched_tgids: vec![process::id()], ..Request::default() }).unwrap();
+    let scrap = Scrap::new("direct");
+    fs::write(&scrap.0, [1; 4096]).unwrap();
+    let device = rustix::fs::stat(&scrap.0).unwrap().st_dev;
+    let device = rustix::fs::major(device) << 20 | rustix::fs::minor(device);
+    let before = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    // Its pages are the thread's own to write, so that what wakes it is its own request.
+    let turns = 20;
+    for turn in 0..turns {
+        let file = fs::OpenOptions::new().write(true).open(&scrap.0).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[turn; 4096], 0).unwrap();
+        file.sync_data().unwrap();
+    }
+    let own = |kept: &[Kept]| {
+        let bodies = find(kept, EventKind::BlockRequest).into_iter().map(Kept::body::<BlockRequestBody>);
+        bodies.filter(|body| body.tid == own_tid()).collect::<Vec<_>>()
+    };
+    let kept = collect(&mut attached, |kept| !own(kept).is_empty());
+    let body = own(&kept)[0];
+    assert_eq!((body.device, body.tgid, body.throttled), (device, process::id(), 0), "{body:?}");
+    let before = before.tv_sec.unsigned_abs() * 1_000_000_000 + before.tv_nsec.unsigned_abs();
+    assert!(before < body.queued_ns && body.queued_ns <= body.issued_ns, "{body:?}");
+    assert!(body.issued_ns < body.done_ns && body.granted_ns <= body.issued_ns, "{body:?}");
+    let woken = find(&kept, EventKind::Waking).into_iter().filter(|record| record.header.time_ns >= body.done_ns);
+    assert!(woken.clone().any(|record| record.body::<WakingBody>().tid == own_tid()), "{body:?}");
 }
 
 #[test]

@@ -77,7 +77,7 @@ impl<'a> Sleep<'a> {
         let Self { evidence, seat, at, .. } = self;
         let file = match evidence.file(seat.task, self.blocked) {
             Ok(file) => file,
-            Err(why) => return self.charged(cause, (evidence.sees().switches).then(|| format!("for a file {why}"))),
+            Err(why) => return self.on_device(cause, (evidence.sees().switches).then(|| format!("for a file {why}"))),
         };
         let storage = evidence.storage();
         let device = format!("{} {}", storage.device(file.device()), file.file_system());
@@ -93,8 +93,34 @@ impl<'a> Sleep<'a> {
         let thread = || evidence.offender(seat.task, at.to);
         let behind = most.map_or_else(thread, |most| evidence.offender_named(&most.named, at.to));
         let charge = seat.leaf(cause, Some(Offender { device, ..behind }), self.fact()).with(Some(fact)).with(who);
+        let charge = charge.with(self.request().map(|(_, parts)| parts)).with(self.queue_part());
         let charge = charge.stalling(self.held_up());
         vec![Piece::charged(at.from, at.to, seat.span, charge)]
+    }
+
+    /// A wait for storage of which the file is not known, but perhaps the device.
+    fn on_device(&self, cause: Cause, why: Option<String>) -> Vec<Piece> {
+        let Self { evidence, seat, at, .. } = self;
+        let (device, parts) = self.request().unzip();
+        let thread = evidence.offender(seat.task, at.to);
+        let offender = Offender { device: device.unwrap_or_default(), ..thread };
+        let charge = seat.leaf(cause, Some(offender), self.fact()).with(why).with(parts).with(self.queue_part());
+        vec![Piece::charged(at.from, at.to, seat.span, charge)]
+    }
+
+    /// The device of the request whose end ended the wait, and what each part of its way took.
+    fn request(&self) -> Option<(String, String)> {
+        let Self { evidence, seat, at, .. } = self;
+        let request = evidence.request(seat.task, self.blocked)?;
+        let device = evidence.storage().device(request.device);
+        let parts = request.parts(at.from, at.to).told(&device)?;
+        Some((device, parts))
+    }
+
+    /// Where the thread itself was held back before it had a request.
+    fn queue_part(&self) -> Option<String> {
+        let part = self.evidence.queue_part(self.blocked)?;
+        Some(format!("all of it for {part}"))
     }
 
     /// This thread and those that wait for it, outermost first.
