@@ -12,9 +12,10 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use probe_user::load::{Attached, Attachment, Netns, Outcome, Request, load};
 use probe_wire::{
-    AcceptFullBody, BackendRxBody, BlockRequestBody, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody, NeighbourBody,
-    OtherCallBody, OtherPeerBody, PacketBody, Pattern, QdiscBody, ReclaimBody, Rule, SendHeldBody, SockCallBody,
-    SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
+    AcceptFullBody, BackendRxBody, BlockRequestBody, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody,
+    NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody, Pattern, QdiscBody, ReclaimBody, Rule, SendHeldBody,
+    SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
+    XmitBody,
 };
 use zerocopy::FromBytes;
 

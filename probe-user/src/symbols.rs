@@ -191,7 +191,10 @@ ffffffffc0b00000 t bpf_prog_6deef7357e7b4530_sched_switch\t[bpf]
         assert_eq!(address("io_schedule"), Some(0xffff_ffff_8100_0400));
         assert_eq!((address("some_data"), address("no_such")), (None, None));
         let twice = format!("{TABLE}ffffffff81000500 t io_schedule\n0000000000000000 t hidden\n");
-        assert_eq!((one_address(twice.as_bytes(), "io_schedule"), one_address(twice.as_bytes(), "hidden")), (None, None));
+        assert_eq!(
+            (one_address(twice.as_bytes(), "io_schedule"), one_address(twice.as_bytes(), "hidden")),
+            (None, None)
+        );
     }
 
     #[test]

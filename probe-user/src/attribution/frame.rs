@@ -13,6 +13,8 @@ pub(super) enum Wait {
     Stopped,
     /// Its own reclaim, compaction, migration, swapping in, or sleep for `memory.high`.
     Reclaim,
+    /// A file system's log that the thread itself writes: what it waits for are the log's own pages.
+    Log,
     /// Dirty limits, or pages under writeback.
     Writeback,
     /// A transaction or log of a file system.
@@ -43,7 +45,7 @@ impl Wait {
     /// The thread's own doing, whoever ends the wait.
     pub(super) const fn own(self) -> bool {
         match self {
-            Self::Stopped | Self::Reclaim | Self::Writeback | Self::Journal | Self::Block => true,
+            Self::Stopped | Self::Reclaim | Self::Log | Self::Writeback | Self::Journal | Self::Block => true,
             Self::Connect | Self::SendBuffer | Self::Sleep => true,
             Self::Lock | Self::Futex | Self::Peer | Self::Accept | Self::Receive | Self::Poll => false,
         }
@@ -98,6 +100,7 @@ const FRAMES: &[(Wait, &[&str])] = &[
             "read_swap_cache_async",
         ],
     ),
+    (Wait::Log, &["btrfs_sync_log", "btrfs_commit_transaction*", "btrfs_wait_tree_log_extents"]),
     (
         Wait::Writeback,
         &[
@@ -134,9 +137,7 @@ const FRAMES: &[(Wait, &[&str])] = &[
             "xfs_log_force*",
             "xfs_log_reserve",
             "xfs_log_regrant",
-            "btrfs_commit_transaction*",
             "btrfs_wait_for_commit",
-            "btrfs_sync_log",
             "wait_current_trans",
             "wait_for_commit",
             "f2fs_issue_checkpoint",
@@ -471,6 +472,12 @@ mod tests {
         ),
         ("__schedule schedule jbd2_log_wait_commit jbd2_complete_transaction ext4_sync_file", Wait::Journal),
         ("__schedule schedule wait_transaction_locked add_transaction_credits start_this_handle", Wait::Journal),
+        ("__schedule schedule xlog_wait_on_iclog xfs_log_force_seq xfs_file_fsync vfs_fsync_range", Wait::Journal),
+        (
+            "__schedule schedule io_schedule folio_wait_bit_common folio_wait_writeback btrfs_wait_tree_log_extents \
+             btrfs_sync_log btrfs_sync_file",
+            Wait::Log,
+        ),
         ("__schedule schedule io_schedule folio_wait_bit_common filemap_get_pages filemap_read", Wait::Block),
         ("__schedule schedule io_schedule blk_mq_get_tag __blk_mq_alloc_requests shrink_node.isra.0", Wait::Reclaim),
         ("__schedule schedule schedule_preempt_disabled __mutex_lock.constprop.0 ext4_file_write_iter", Wait::Lock),

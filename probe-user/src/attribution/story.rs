@@ -10,8 +10,8 @@ use crate::event::{
 };
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, QdiscStay, Refusal, Stage, Stamp};
 use probe_wire::{
-    BackendRxBody, BlockRequestBody, CpuAccount, DROP_OF_PORT, DROP_OF_PORT_LAST, DirtiedBody, DropBody, FileWaitBody, Interrupt,
-    NeighbourBody, OtherCallBody, PacketBody, QdiscBody, ReclaimBody, STACK_DEPTH, SendHeldBody, Sighting,
+    BackendRxBody, BlockRequestBody, CpuAccount, DROP_OF_PORT, DROP_OF_PORT_LAST, DirtiedBody, DropBody, FileWaitBody,
+    Interrupt, NeighbourBody, OtherCallBody, PacketBody, QdiscBody, ReclaimBody, STACK_DEPTH, SendHeldBody, Sighting,
     SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
 };
 

@@ -6,9 +6,10 @@
 use super::{Body, Event, FACT_KIND, Fact, TICK_KIND, TaskId};
 use crate::clock::MonoNs;
 use probe_wire::{
-    AcceptFullBody, BackendRxBody, BlockRequestBody, CpuAccount, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody, Interrupt,
-    NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody, QdiscBody, ReclaimBody, SendHeldBody, SockCallBody,
-    SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
+    AcceptFullBody, BackendRxBody, BlockRequestBody, CpuAccount, DirtiedBody, DropBody, EventHeader, EventKind,
+    FileWaitBody, Interrupt, NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody, QdiscBody, ReclaimBody,
+    SendHeldBody, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody,
+    WakingBody, XmitBody,
 };
 use zerocopy::{FromBytes, IntoBytes};
 

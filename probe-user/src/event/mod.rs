@@ -10,8 +10,8 @@ mod order;
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::stack::{FrameFact, ModuleFact, StackFact, TakenFact};
 use probe_wire::{
-    AcceptFullBody, BackendRxBody, BlockRequestBody, DirtiedBody, DropBody, EventKind, FileWaitBody, Interrupt, NeighbourBody,
-    OtherCallBody, OtherPeerBody, PacketBody, QdiscBody, ReclaimBody, Rule, SendHeldBody, SockCallBody,
+    AcceptFullBody, BackendRxBody, BlockRequestBody, DirtiedBody, DropBody, EventKind, FileWaitBody, Interrupt,
+    NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody, QdiscBody, ReclaimBody, Rule, SendHeldBody, SockCallBody,
     SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
 };
 use serde::{Deserialize, Serialize};

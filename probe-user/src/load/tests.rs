@@ -14,9 +14,9 @@ use std::{
 
 use aya::programs::{SchedClassifier, TcAttachType, tc};
 use probe_wire::{
-    BackendRxBody, BlockRequestBody, CALL_FAULT, DIRTIED_FOLIOS, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody, Interrupt,
-    NeighbourBody, OtherCallBody, PacketBody, Pattern, QdiscBody, ROLE_REPLY, ROLE_REQUEST, ReclaimBody, Rule,
-    SockCallBody, SockEnqueueBody, SwitchInBody, SwitchOutBody, WakingBody, XmitBody,
+    BackendRxBody, BlockRequestBody, CALL_FAULT, DIRTIED_FOLIOS, DirtiedBody, DropBody, EventHeader, EventKind,
+    FileWaitBody, Interrupt, NeighbourBody, OtherCallBody, PacketBody, Pattern, QdiscBody, ROLE_REPLY, ROLE_REQUEST,
+    ReclaimBody, Rule, SockCallBody, SockEnqueueBody, SwitchInBody, SwitchOutBody, WakingBody, XmitBody,
 };
 use rustix::ioctl::{Setter, ioctl};
 use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};

@@ -5,7 +5,7 @@
 
 use super::software::{Real, Software};
 use super::truth::Counter;
-use super::workload::{EventLoop, ServeFault, VmFault, signature};
+use super::workload::{EventLoop, Medium, ServeFault, VmFault, signature};
 use super::world::{PNIC, Shape};
 
 /// A check that takes longer than this is slow, ms.
@@ -40,6 +40,10 @@ pub struct Case {
     pub service: Option<Service>,
     /// The replies wait because a thread receives and does not send, and the evidence must say so.
     pub starves: bool,
+    /// The disk that is frozen, if one is.
+    pub disk: Medium,
+    /// What must have taken the most of a wait for a block request, by the evidence.
+    pub part: Option<&'static str>,
     /// Why whylag does not get it right yet.
     pub gap: Option<&'static str>,
     /// How many times slower the machine is than those for which the table was written.
@@ -264,6 +268,8 @@ const QUIET: Case = Case {
     proof: Counter::Checks,
     service: None,
     starves: false,
+    disk: Medium::Ext4,
+    part: None,
     gap: None,
     slowdown: 1,
 };
@@ -796,6 +802,7 @@ pub const CASES: &[Case] = &[
         expect: slow(&["storage.block_queue"], "loop"),
         twin_of: Some("journal-commit"),
         proof: Counter::FaultLog,
+        part: Some("held back by a throttle"),
         ..QUIET
     },
     Case {
@@ -1144,6 +1151,40 @@ pub const CASES: &[Case] = &[
         expect: Expect { slow: &[], lost: &["host.forwarding"], offender: None, beside: &[], at_least: 5 },
         twin_of: Some("server-silent"),
         proof: Counter::NotForwarded,
+        ..QUIET
+    },
+    Case {
+        name: "disk-slow",
+        claim: "the serving thread reads past the page cache, and the device takes long over the request",
+        server: in_server(ServeFault::FileReadDirect),
+        fault: Fault::FrozenDisk,
+        expect: slow(&["storage.block_queue"], "loop"),
+        twin_of: Some("read-past-cache"),
+        proof: Counter::FaultLog,
+        disk: Medium::OnDisk,
+        part: Some("at the device"),
+        ..QUIET
+    },
+    Case {
+        name: "xfs-log-commit",
+        claim: "the serving thread syncs an empty file on xfs, and the log is not written",
+        server: in_server(ServeFault::FileCommit),
+        fault: Fault::FrozenDisk,
+        expect: slow(&["storage.journal"], "xfs"),
+        twin_of: Some("disk-frozen"),
+        proof: Counter::FaultLog,
+        disk: Medium::Xfs,
+        ..QUIET
+    },
+    Case {
+        name: "btrfs-log-commit",
+        claim: "the serving thread syncs an empty file on btrfs, and the log is not written",
+        server: in_server(ServeFault::FileCommit),
+        fault: Fault::FrozenDisk,
+        expect: slow(&["storage.journal"], "btrfs"),
+        twin_of: Some("disk-frozen"),
+        proof: Counter::FaultLog,
+        disk: Medium::Btrfs,
         ..QUIET
     },
 ];

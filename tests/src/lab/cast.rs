@@ -61,6 +61,9 @@ impl Disk {
         // Not on the leash: it has to outlive a lab that is killed.
         let mut command = Command::new(&launcher.lab);
         command.arg("role").args(role).arg("--dir").arg(&dir);
+        if case.fault.freezes_disk() {
+            command.arg(format!("--medium={}", case.disk.name()));
+        }
         Ok(Some(Self { guardian: Process::start("disk", command, Stdio::piped())?.ready()?, dir }))
     }
 }

@@ -98,6 +98,11 @@ pub fn run(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<
     {
         return Ok(Run::Skipped(format!("{} cannot be had from Debian: {why:#}", real.software.bundle())));
     }
+    if !case.disk.packages().is_empty()
+        && let Err(why) = case.disk.tools()
+    {
+        return Ok(Run::Skipped(format!("{} cannot be made without Debian: {why:#}", case.disk.name())));
+    }
     let mut rig = Rig::set_up(launcher, case, attach)?;
     let machine = Machine::now();
     let control_p95_ns = rig.control()?;

@@ -13,6 +13,8 @@ use std::time::UNIX_EPOCH;
 const CLOCK_SLACK_NS: u64 = 500_000;
 /// What whylag says of a thread that starves the replies it owes.
 const STARVED: &str = "though replies were due";
+/// What whylag says of a block request before the parts of its way.
+const REQUEST: &str = "of its request to ";
 /// So much may a check's time be off, if it is short; times the case's slowdown.
 const TIME_SLACK_NS: u64 = 2_000_000;
 /// Examples of what went wrong that a report shows.
@@ -55,6 +57,10 @@ pub struct Score {
     pub misjudged: usize,
     /// Slow checks whose evidence says that a thread received and did not send.
     pub starved: usize,
+    /// Right cause, and the part of a request's way that the case asks for took the most.
+    pub split: usize,
+    /// Right cause, and another part took the most.
+    pub missplit: usize,
     /// Right cause, but the time is off by more than 2 ms and 5 %.
     pub mistimed: usize,
     /// Time in entries of a right cause, all guilty checks that were answered.
@@ -186,6 +192,20 @@ fn says_starved(journey: &Journey) -> bool {
     evidence.into_iter().any(|fact| fact.contains(STARVED))
 }
 
+/// The part that took the most of a block request's way, by the longest entry that tells of one.
+fn longest_part(journey: &Journey) -> Option<&str> {
+    let entries = journey.ledger.iter().filter(|entry| entry.evidence.iter().any(|fact| fact.contains(REQUEST)));
+    let longest = entries.max_by_key(|entry| entry.ns)?;
+    let (_, parts) = longest.evidence.iter().find_map(|fact| fact.split_once(REQUEST))?.1.split_once(": ")?;
+    let parts = parts.split(", ").filter_map(|part| {
+        let mut words = part.splitn(3, ' ');
+        let (number, unit) = (words.next()?.parse::<f64>().ok()?, words.next()?);
+        let scale = [("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)].iter().find(|(name, _)| *name == unit)?.1;
+        Some((number * scale, words.next()?))
+    });
+    parts.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, words)| words)
+}
+
 impl Score {
     fn mark_guilty(&mut self, case: &Case, check: &Check, journey: Option<&Journey>) {
         let expect = &case.expect;
@@ -201,6 +221,7 @@ impl Score {
             Some(cause) if causes.contains(&cause) => {
                 self.mark_right(check);
                 self.mark_offender(expect, journey, cause);
+                self.mark_part(case.part, journey);
                 self.mark_time(expect, check, journey, causes, TIME_SLACK_NS * case.slowdown);
             }
             Some(cause) => {
@@ -229,6 +250,8 @@ impl Score {
     fn conclude_words(&self, case: &Case) -> Mark {
         match case.service {
             _ if self.misjudged > 0 || (!case.starves && self.starved > 0) => Mark::Wrong,
+            _ if self.missplit > 0 => Mark::Wrong,
+            _ if case.part.is_some() && self.split * 2 < self.right_slow => Mark::Unresolved,
             _ if case.starves && self.starved * 2 < self.right_slow => Mark::Unresolved,
             Some(Service::Saturated | Service::Broken) if self.served * 2 < self.right_slow => Mark::Unresolved,
             Some(_) | None => Mark::Right,
@@ -251,6 +274,17 @@ impl Score {
         if !named.is_some_and(|named| named.is_called(expected)) {
             self.misnamed += 1;
             self.remark(journey, &format!("{cause} is right, but named is {named:?}"));
+        }
+    }
+
+    /// Of requests that were not seen nothing is said, which is not wrong.
+    fn mark_part(&mut self, expect: Option<&str>, journey: &Journey) {
+        let Some((expect, longest)) = expect.zip(longest_part(journey)) else { return };
+        if longest == expect {
+            self.split += 1;
+        } else {
+            self.missplit += 1;
+            self.remark(journey, &format!("the most of the wait is said to be {longest}"));
         }
     }
 
@@ -312,7 +346,7 @@ impl Score {
 
 #[cfg(test)]
 mod tests {
-    use super::{Amount, Check, Expect, Mark, Score, Window, is_guilty, mono_ns};
+    use super::{Amount, Check, Expect, Journey, Mark, Score, Window, is_guilty, longest_part, mono_ns};
     use crate::lab::case::find;
 
     const EXPECT: Expect =
@@ -355,6 +389,28 @@ mod tests {
         assert_eq!(mark("workers-saturated", Score { served: 0, ..good.clone() }), Mark::Right);
         assert_eq!(mark("workers-saturated", Score { starved: 1, ..good.clone() }), Mark::Wrong);
         assert_eq!(mark("loop-starves-replies", good), Mark::Unresolved);
+    }
+
+    #[test]
+    fn the_part_that_took_most_is_read_from_the_longest_entry_that_tells_parts() {
+        let entry = |ns: u64, fact: &str| {
+            let facts = ["asleep in __iomap_dio_rw", fact];
+            serde_json::json!({"cause": "storage.block_queue", "ns": ns, "span": "hold", "offender": null,
+                "path": [], "evidence": facts})
+        };
+        let longest = |ledger: &[serde_json::Value]| {
+            let journey = serde_json::json!({"type": "journey", "id": "1", "signature": "s", "target": "t",
+                "outcome": "replied", "started_at": "1970-01-01T00:00:02.000000007Z", "elapsed_ns": 9, "slow": true,
+                "stages": [], "ledger": ledger, "unexplained_ns": 0,
+                "verdict": {"status": "cause", "cause": "storage.block_queue", "share": 1.0, "reason": null}});
+            let journey: Journey = serde_json::from_value(journey).unwrap();
+            longest_part(&journey).map(str::to_owned)
+        };
+        let throttled = entry(9, "of its request to loop0 7:0: 1.38 s held back by a throttle, 41.6 ms at the device");
+        let slow = entry(8, "of its request to loop0 7:0: 950 ns for room, 41.6 ms at the device");
+        assert_eq!(longest(&[slow.clone(), throttled]).as_deref(), Some("held back by a throttle"));
+        assert_eq!(longest(&[entry(9, "for a file"), slow]).as_deref(), Some("at the device"));
+        assert_eq!(longest(&[entry(9, "for a file")]), None);
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub(super) fn blocked(evidence: &Evidence, seat: &Seat, at: Interval<'_>, blocke
         Wait::Stopped => vec![stopped(evidence, seat, at, frame)],
         Wait::Reclaim => sleep.own(Cause::MemoryReclaim),
         Wait::Writeback => sleep.storage(Cause::StorageWriteback),
-        Wait::Journal => sleep.storage(Cause::StorageJournal),
+        Wait::Log | Wait::Journal => sleep.storage(Cause::StorageJournal),
         Wait::Block if IN_USER_SPACE.contains(&frame) => sleep.served(),
         Wait::Block => sleep.storage(Cause::StorageBlockQueue),
         Wait::Lock => sleep.follow(Cause::KernelLock),

@@ -1,4 +1,4 @@
-//! The packages of a server, in the user's cache, which all clones share.
+//! The packages of a server, or of a program of a case, in the user's cache, which all clones share.
 
 use super::Software;
 use anyhow::{Context, Result};
@@ -14,17 +14,25 @@ const REVISION: u32 = 1;
 /// # Errors
 /// There is no cache, or the packages cannot be had.
 pub fn unpacked(software: Software) -> Result<PathBuf> {
+    bundle(software.bundle(), software.packages(), software.unread())
+}
+
+/// The root of unpacked `packages`, kept as `name`, without what `unread` tells `tar` to leave out.
+///
+/// # Errors
+/// As [`unpacked`].
+pub fn bundle(name: &str, packages: &[&str], unread: &[&str]) -> Result<PathBuf> {
     let cache = bpf_toolchain::user_cache()?.join(format!("servers-{REVISION}"));
-    let root = cache.join(software.bundle());
+    let root = cache.join(name);
     if root.exists() {
         return Ok(root);
     }
     fs::create_dir_all(&cache).with_context(|| format!("create {}", cache.display()))?;
     let lock = Lock::take(&cache)?;
     let steps = Steps::new(&cache, &lock);
-    let names: Vec<String> = software.packages().iter().map(|name| (*name).to_owned()).collect();
+    let names: Vec<String> = packages.iter().map(|name| (*name).to_owned()).collect();
     let mut index = Index::new(&cache, &steps);
-    debian_packages::install(software.bundle(), &cache, &mut index, software.unread(), |index| index.resolve(&names))
+    debian_packages::install(name, &cache, &mut index, unread, |index| index.resolve(&names))
 }
 
 /// What the dynamic loader must search for a server under `root`.

@@ -1,4 +1,4 @@
-//! A slow disk: an ext4 image on a loop device that can be frozen, for writing and for reading.
+//! A slow disk: an image on a loop device that can be frozen, for writing and for reading.
 //!
 //! The throttle is set on the root of the blkio controller, so that writeback by the kernel's own
 //! threads is frozen too. It would outlive the lab, as would the limit of dirty pages, so this
@@ -6,6 +6,7 @@
 //! everything back. Should it be killed too, the next one that gets the loop device does.
 
 use super::super::message::{Announcement, Order, announce, announce_fault, obey_orders};
+use super::super::software::fetch::{self, library_path};
 use super::file::{COLD, COLD_BYTES};
 use super::{set_comm, spawn};
 use anyhow::{Context, Result, ensure};
@@ -28,8 +29,79 @@ const DIRTY_BYTES: &str = "2000000";
 const BULK_PAGES: usize = 1024;
 /// Who writes nothing for so long is held back.
 const HELD_BACK: Duration = Duration::from_millis(50);
-/// Size of the image.
-const IMAGE_BYTES: u64 = 64 << 20;
+/// Size of the image, as small as the file systems allow.
+const IMAGE_BYTES: u64 = 320 << 20;
+/// Size of one that another lies in.
+const LOWER_BYTES: u64 = 512 << 20;
+
+/// Where the disk below is mounted, if there is one.
+const BELOW: &str = "below";
+
+/// What the disk is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Medium {
+    /// A device with ext4.
+    Ext4,
+    /// A slow device with xfs, as [`Self::OnDisk`]: what xfs writes to its log passes a throttle
+    /// (`bio_issue_as_root_blkg`).
+    Xfs,
+    /// A device with btrfs.
+    Btrfs,
+    /// A device with ext4 that is itself a file of another, which is the one that is frozen: the
+    /// upper one is slow, and nothing holds its requests back.
+    OnDisk,
+}
+
+impl Medium {
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
+            Self::OnDisk => "on-disk",
+        }
+    }
+
+    /// Packages of the program that makes it, where a host may lack that.
+    #[must_use]
+    pub const fn packages(self) -> &'static [&'static str] {
+        match self {
+            Self::Ext4 | Self::OnDisk => &[],
+            Self::Xfs => &["xfsprogs", "libinih1", "liburcu8", "libblkid1", "libuuid1", "libdevmapper1.02.1"],
+            Self::Btrfs => &["btrfs-progs", "liblzo2-2", "libzstd1", "zlib1g", "libblkid1", "libuuid1", "libudev1"],
+        }
+    }
+
+    /// The root of those packages; they are downloaded if they are not there.
+    ///
+    /// # Errors
+    /// They cannot be had.
+    pub fn tools(self) -> Result<PathBuf> {
+        fetch::bundle(self.name(), self.packages(), &[])
+    }
+
+    /// Whether it lies on another disk, which is the one that is frozen.
+    const fn is_on_disk(self) -> bool {
+        matches!(self, Self::OnDisk | Self::Xfs)
+    }
+
+    /// Makes the file system in a file.
+    fn format(self, image: &Path) -> Result<()> {
+        match self {
+            Self::Ext4 | Self::OnDisk => succeed(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(image)),
+            Self::Xfs => self.format_by("mkfs.xfs", &["-q", "-f"], image),
+            Self::Btrfs => self.format_by("mkfs.btrfs", &["-q", "-f"], image),
+        }
+    }
+
+    fn format_by(self, program: &str, args: &[&str], image: &Path) -> Result<()> {
+        let root = self.tools()?;
+        let mut command = Command::new(root.join("sbin").join(program));
+        succeed(command.args(args).arg(image).env("LD_LIBRARY_PATH", library_path(&root)))
+    }
+}
 
 /// Options of `lab role disk`.
 #[derive(Debug, clap::Args)]
@@ -37,6 +109,9 @@ pub struct DiskArgs {
     /// Directory that is made for it, and removed.
     #[arg(long)]
     dir: PathBuf,
+    /// What it is.
+    #[arg(long, default_value = "ext4")]
+    medium: Medium,
     /// Let few of its pages be dirty while it is frozen.
     #[arg(long)]
     limit_dirty: bool,
@@ -68,16 +143,22 @@ pub(super) fn disk(args: DiskArgs) -> Result<()> {
 
 impl Disk {
     fn mount(args: DiskArgs) -> Result<Self> {
-        let (image, mount) = (args.dir.join("image"), args.dir.join("mount"));
+        let (mount, below) = (args.dir.join("mount"), args.dir.join(BELOW));
         fs::create_dir_all(&mount).with_context(|| format!("create {}", mount.display()))?;
-        let file = File::create(&image).context("create the image")?;
-        file.set_len(IMAGE_BYTES).context("size the image")?;
         let mut disk = Self { args, device: String::new() };
-        succeed(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image))?;
+        let image = disk.args.dir.join("image");
         // Blocks that are allocated as written make the journal's commit wait for their data.
         let options = if disk.args.write_data { "loop,nodioread_nolock" } else { "loop" };
-        succeed(Command::new("mount").args(["-o", options]).arg(&image).arg(&mount))?;
-        disk.device = device_of(&mount)?;
+        if disk.args.medium.is_on_disk() {
+            fs::create_dir_all(&below).with_context(|| format!("create {}", below.display()))?;
+            disk.device = number(&mount_image(Medium::Ext4, &image, options, LOWER_BYTES, &below)?)?;
+            let upper = mount_image(disk.args.medium, &below.join("image"), "loop", IMAGE_BYTES, &mount)?;
+            // Past the lower one's page cache.
+            succeed(Command::new("losetup").arg("--direct-io=on").arg(upper))?;
+        } else {
+            let device = mount_image(disk.args.medium, &image, options, IMAGE_BYTES, &mount)?;
+            disk.device = number(&device)?;
+        }
         disk.release()?;
         let mut cold = File::create(mount.join(COLD)).context("create a file")?;
         cold.write_all(&vec![7; COLD_BYTES]).and_then(|()| cold.sync_all()).context("fill the file")?;
@@ -154,15 +235,35 @@ impl Drop for Disk {
         if !self.device.is_empty() {
             let _ = self.release();
         }
-        let _ = Command::new("umount").arg("--lazy").arg(self.args.dir.join("mount")).status();
+        for mount in ["mount", BELOW].map(|name| self.args.dir.join(name)).iter().filter(|mount| mount.exists()) {
+            let _ = Command::new("umount").arg("--lazy").arg(mount).status();
+        }
         let _ = fs::remove_dir_all(&self.args.dir);
     }
 }
 
-/// Major and minor number of the device that a directory lies on.
-fn device_of(dir: &Path) -> Result<String> {
-    let device = stat(dir).context("look at the mounted image")?.st_dev;
-    Ok(format!("{}:{}", major(device), minor(device)))
+/// Makes an image of so many bytes and mounts it; the device that it then is.
+fn mount_image(medium: Medium, image: &Path, options: &str, bytes: u64, mount: &Path) -> Result<PathBuf> {
+    let file = File::create(image).context("create the image")?;
+    file.set_len(bytes).context("size the image")?;
+    medium.format(image)?;
+    succeed(Command::new("mount").args(["-o", options]).arg(image).arg(mount))?;
+    device_of(mount)
+}
+
+/// The device that is mounted at a directory: files of some file systems name none.
+fn device_of(dir: &Path) -> Result<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").context("read /proc/self/mountinfo")?;
+    let at = |line: &&str| line.split(' ').nth(4) == dir.to_str();
+    let line = mounts.lines().rfind(at).with_context(|| format!("nothing is mounted at {}", dir.display()))?;
+    let source = line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').nth(1));
+    source.map(PathBuf::from).context("a mount without a source")
+}
+
+/// Major and minor number of a device.
+fn number(device: &Path) -> Result<String> {
+    let number = stat(device).with_context(|| format!("look at {}", device.display()))?.st_rdev;
+    Ok(format!("{}:{}", major(number), minor(number)))
 }
 
 fn succeed(command: &mut Command) -> Result<()> {

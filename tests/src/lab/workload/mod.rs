@@ -21,6 +21,7 @@ mod vm;
 
 pub use client::{ClientArgs, PAYLOAD_BYTES, PORT, signature};
 use client::{HTTP_PATH_BYTES, MARK};
+pub use disk::Medium;
 pub(super) use disk::THROTTLE as DISK_THROTTLE;
 pub use event_loop::EventLoop;
 pub(super) use fuse::FILE as SERVED_FILE;
