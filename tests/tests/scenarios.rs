@@ -117,6 +117,11 @@ scenarios! {
     a_silent_neighbour_is_forwarding: "neighbour-silent",
     a_failed_neighbour_drops_in_forwarding: "neighbour-fails",
     a_used_up_hop_limit_drops_in_forwarding: "hops-used-up",
+    a_slow_device_is_not_its_throttle: "disk-slow",
+    a_sync_behind_the_log_of_xfs_is_the_journal: "xfs-log-commit",
+    a_sync_behind_the_log_of_btrfs_is_the_journal: "btrfs-log-commit",
+    a_full_accept_queue_of_nginx_ignores_connection_requests: "nginx-accept-queue-full",
+    commits_of_postgres_behind_a_frozen_disk_are_storage: "postgres-checkpoint",
 }
 
 #[test]

@@ -296,17 +296,18 @@ const fn slow(cause: &'static [&'static str], offender: &'static str) -> Expect 
     Expect { slow: cause, lost: &[], offender: Some(offender), beside: &[], at_least: 5 }
 }
 
-const PING: Real = Real { software: Software::Redis, check: &["PING"], signature: "redis-ping" };
+const PING: Real = Real { software: Software::Redis, check: &["PING"], signature: "redis-ping", handshake: false };
 const REDIS: Server = Server::Real(PING);
 const POSTGRES: Server = Server::Real(Real {
     software: Software::Postgres,
     check: &["UPDATE health SET beat = beat + 1"],
     signature: r#"tcp:port=5432,at=0,bytes="Q",at=5,bytes="UPDATE health",reply-at=0,reply-bytes="C""#,
+    handshake: false,
 });
 
 /// A web server that is asked for a page.
 const fn web(software: Software, check: &'static [&'static str]) -> Server {
-    Server::Real(Real { software, check, signature: "http" })
+    Server::Real(Real { software, check, signature: "http", handshake: false })
 }
 
 /// A server of connections that carry one check each.
@@ -1187,6 +1188,44 @@ pub const CASES: &[Case] = &[
         disk: Medium::Btrfs,
         ..QUIET
     },
+    Case {
+        name: "nginx-accept-queue-full",
+        claim: "the worker of nginx does not accept, and its small accept queue is full",
+        server: Server::Real(Real {
+            software: Software::NginxBacklog,
+            check: &[],
+            signature: "tcp-connect",
+            handshake: true,
+        }),
+        interval_ms: 20,
+        fault: Fault::Stopped,
+        fault_ms: 1_900,
+        expect: slow(&["app.socket_queue"], "port 4000"),
+        twin_of: Some("nginx-worker-stopped"),
+        proof: Counter::ListenOverflows,
+        ..QUIET
+    },
+    Case {
+        name: "postgres-checkpoint",
+        claim: "sessions of PostgreSQL commit while another has a checkpoint written, and the disk is frozen",
+        // Each its own row, so that they wait for the log alone.
+        server: Server::Real(Real {
+            software: Software::PostgresLog,
+            check: &["INSERT INTO health VALUES (1)"],
+            signature: r#"tcp:port=5432,at=0,bytes="Q",at=5,bytes="INSERT INTO",reply-at=0,reply-bytes="C""#,
+            handshake: false,
+        }),
+        interval_ms: 40,
+        fault: Fault::AskedOnFrozenDisk(&["CHECKPOINT"]),
+        fault_ms: 800,
+        expect: slow(&["storage.writeback", "storage.journal"], "postgres"),
+        twin_of: Some("postgres-row-lock"),
+        proof: Counter::FaultLog,
+        disk: Medium::InMemory,
+        // A commit goes through five threads of the kernel, which takes up to 15 ms beside others' work.
+        slowdown: 2,
+        ..QUIET
+    },
 ];
 
 /// The case with this name.
@@ -1251,6 +1290,7 @@ impl Case {
     pub const fn connections(&self) -> Connections {
         match self.server {
             Server::Process(process) => process.connections,
+            Server::Real(Real { handshake: true, .. }) => Connections::EachHandshake,
             Server::Vm(_) | Server::Real(_) => Connections::One,
         }
     }
@@ -1277,7 +1317,7 @@ impl Case {
     /// Whether its checks go over TCP.
     #[must_use]
     pub fn tcp(&self) -> bool {
-        matches!(self.server, Server::Process(Process { tcp: true, .. }))
+        matches!(self.server, Server::Process(Process { tcp: true, .. }) | Server::Real(_))
     }
 
     /// How whylag recognises its checks.

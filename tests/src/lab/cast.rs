@@ -166,7 +166,9 @@ impl ServerOptions {
 pub(super) fn start_client(launcher: &Launcher, case: &Case, world: &World) -> Result<Process> {
     // Ahead of everyone, and away from the CPU that some cases fill: its clock is the truth.
     let leash = Leash { realtime: true, nice: Some(-15), cpu: Some(0), ..world.client_netns().leash() };
-    if let Server::Real(real) = case.server {
+    if let Server::Real(real) = case.server
+        && !real.handshake
+    {
         let mut how = vec![format!("--interval-us={}", case.interval_ms * 1_000), "--".to_owned()];
         how.extend(real.check.iter().map(|word| (*word).to_owned()));
         return start_dialogue(launcher, "ask", real, &leash, world, how);

@@ -11,6 +11,7 @@ pub mod fetch;
 pub mod host;
 pub mod provoke;
 
+use super::workload::PORT;
 use dialogue::Language;
 use std::path::{Path, PathBuf};
 
@@ -23,6 +24,8 @@ pub struct Real {
     pub check: &'static [&'static str],
     /// How whylag recognises it.
     pub signature: &'static str,
+    /// Each check is a connection's handshake, and nothing is asked.
+    pub handshake: bool,
 }
 
 /// A server that nobody here wrote.
@@ -34,6 +37,8 @@ pub enum Software {
     RedisLog,
     /// nginx, a master and one worker.
     Nginx,
+    /// The same, at the lab's own port, with room for few connections that are not accepted.
+    NginxBacklog,
     /// `http.server` of Python, a thread for each connection.
     Python,
     /// Node.js, one event loop.
@@ -42,6 +47,8 @@ pub enum Software {
     Java,
     /// PostgreSQL, a process for each session, which syncs nothing.
     Postgres,
+    /// PostgreSQL that syncs its log at each commit.
+    PostgresLog,
 }
 
 /// A program that is started, with its arguments.
@@ -70,6 +77,8 @@ impl Software {
             Self::Node => "node",
             Self::Java => "java",
             Self::Postgres => "postgres",
+            Self::NginxBacklog => "nginx-backlog",
+            Self::PostgresLog => "postgres-log",
         }
     }
 
@@ -78,6 +87,8 @@ impl Software {
     pub const fn bundle(self) -> &'static str {
         match self {
             Self::RedisLog => Self::Redis.name(),
+            Self::NginxBacklog => Self::Nginx.name(),
+            Self::PostgresLog => Self::Postgres.name(),
             other => other.name(),
         }
     }
@@ -89,7 +100,7 @@ impl Software {
             Self::Redis | Self::RedisLog => {
                 &["redis-server", "redis-tools", "libjemalloc2", "liblzf1", "libatomic1", "libssl3", "libsystemd0"]
             }
-            Self::Nginx => &["nginx", "libpcre2-8-0", "libssl3", "zlib1g"],
+            Self::Nginx | Self::NginxBacklog => &["nginx", "libpcre2-8-0", "libssl3", "zlib1g"],
             Self::Python => &[
                 "python3.11-minimal",
                 "libpython3.11-minimal",
@@ -113,7 +124,7 @@ impl Software {
                 "zlib1g",
             ],
             Self::Java => &["openjdk-17-jre-headless", "zlib1g"],
-            Self::Postgres => &[
+            Self::Postgres | Self::PostgresLog => &[
                 "postgresql-15",
                 "libpq5",
                 "libicu72",
@@ -134,7 +145,9 @@ impl Software {
     #[must_use]
     pub const fn unread(self) -> &'static [&'static str] {
         match self {
-            Self::Postgres => &["--exclude=./usr/lib/postgresql/*/lib/bitcode", "--exclude=./usr/share/locale"],
+            Self::Postgres | Self::PostgresLog => {
+                &["--exclude=./usr/lib/postgresql/*/lib/bitcode", "--exclude=./usr/share/locale"]
+            }
             _ => &[],
         }
     }
@@ -144,7 +157,8 @@ impl Software {
     pub const fn port(self) -> u16 {
         match self {
             Self::Redis | Self::RedisLog => 6379,
-            Self::Postgres => 5432,
+            Self::Postgres | Self::PostgresLog => 5432,
+            Self::NginxBacklog => PORT,
             Self::Nginx | Self::Python | Self::Node | Self::Java => 8080,
         }
     }
@@ -163,8 +177,8 @@ impl Software {
     pub const fn language(self) -> Language {
         match self {
             Self::Redis | Self::RedisLog => Language::Redis,
-            Self::Postgres => Language::Postgres,
-            Self::Nginx | Self::Python | Self::Node | Self::Java => Language::Http,
+            Self::Postgres | Self::PostgresLog => Language::Postgres,
+            Self::Nginx | Self::NginxBacklog | Self::Python | Self::Node | Self::Java => Language::Http,
         }
     }
 
@@ -174,14 +188,15 @@ impl Software {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         match self {
             // It refuses to run as root. Here root calls itself otherwise, and no more.
-            Self::Postgres => words(&["unshare", "--user", "--map-user=1000"]),
+            Self::Postgres | Self::PostgresLog => words(&["unshare", "--user", "--map-user=1000"]),
             // It has a part of its own code under /usr/share, wherever else it lies.
             Self::Node => {
                 let share = root.join("usr/share");
                 let overlay = format!("mount -t overlay share -o lowerdir={}:/usr/share /usr/share", share.display());
                 words(&["unshare", "--mount", "sh", "-c", &format!("{overlay} && exec \"$@\""), "sh"])
             }
-            Self::Redis | Self::RedisLog | Self::Nginx | Self::Python | Self::Java => Vec::new(),
+            Self::Redis | Self::RedisLog | Self::Python | Self::Java => Vec::new(),
+            Self::Nginx | Self::NginxBacklog => Vec::new(),
         }
     }
 
@@ -189,11 +204,12 @@ impl Software {
     #[must_use]
     pub fn files(self, dir: &Path, data: &Path) -> Vec<GivenFile> {
         match self {
-            Self::Nginx => vec![("nginx.conf", nginx_conf(dir, data))],
+            Self::Nginx => vec![("nginx.conf", nginx_conf(dir, data, "8080"))],
+            Self::NginxBacklog => vec![("nginx.conf", nginx_conf(dir, data, &format!("{PORT} backlog=2")))],
             Self::Python => vec![("server.py", include_str!("server.py").to_owned())],
             Self::Node => vec![("server.js", include_str!("server.js").to_owned())],
             Self::Java => vec![("Server.java", include_str!("Server.java").to_owned())],
-            Self::Postgres => vec![("hba.conf", "host all all 0.0.0.0/0 trust\n".to_owned())],
+            Self::Postgres | Self::PostgresLog => vec![("hba.conf", "host all all 0.0.0.0/0 trust\n".to_owned())],
             Self::Redis | Self::RedisLog => Vec::new(),
         }
     }
@@ -223,13 +239,14 @@ impl Software {
         match self {
             Self::Redis => redis(&data, "no"),
             Self::RedisLog => redis(&data, "yes"),
-            Self::Nginx => start("usr/sbin/nginx", &["-e", "stderr", "-c", &in_dir("nginx.conf")]),
+            Self::Nginx | Self::NginxBacklog => start("usr/sbin/nginx", &["-e", "stderr", "-c", &in_dir("nginx.conf")]),
             Self::Python => start("usr/bin/python3.11", &["-I", "-B", &in_dir("server.py")]),
             Self::Node => start("usr/bin/node", &[&in_dir("server.js")]),
             Self::Java => {
                 start(JAVA, &["-XX:+UseSerialGC", "-Xms768m", "-Xmx768m", "-Xlog:gc", &in_dir("Server.java")])
             }
-            Self::Postgres => postgres(&data, &in_dir("hba.conf")),
+            Self::Postgres => postgres(&data, &in_dir("hba.conf"), &["fsync=off", "synchronous_commit=off"]),
+            Self::PostgresLog => postgres(&data, &in_dir("hba.conf"), &["fsync=on", "synchronous_commit=on"]),
         }
     }
 }
@@ -246,24 +263,24 @@ fn redis(data: &str, log: &str) -> Start {
     start("usr/bin/redis-server", &[plain.as_slice(), &log].concat())
 }
 
-fn postgres(data: &str, clients: &str) -> Start {
+/// `commits` are settings that say what a commit syncs.
+fn postgres(data: &str, clients: &str, commits: &[&str]) -> Start {
     let (base, clients) = (format!("{data}/base"), format!("hba_file={clients}"));
     // Its timer for deadlocks goes off during later waits too, and nothing shows what it was for.
     let settings = ["deadlock_timeout=1h", "autovacuum=off", "jit=off", "unix_socket_directories=", &clients];
-    let memory = ["fsync=off", "synchronous_commit=off"];
     let mut args = vec!["-D", &base, "-h", "0.0.0.0"];
-    args.extend(settings.iter().chain(&memory).flat_map(|setting| ["-c", setting]));
+    args.extend(settings.iter().chain(commits).flat_map(|setting| ["-c", setting]));
     start("usr/lib/postgresql/15/bin/postgres", &args)
 }
 
 /// Static files are read past the page cache, as servers of big files are set up.
-fn nginx_conf(dir: &Path, data: &Path) -> String {
+fn nginx_conf(dir: &Path, data: &Path, listen: &str) -> String {
     let (dir, data) = (dir.display(), data.display());
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
     let temporary: String = temporary.iter().map(|kind| format!("  {kind}_temp_path {dir}/{kind};\n")).collect();
     format!(
         "user root;\ndaemon off;\nworker_processes 1;\npid {dir}/pid;\nevents {{}}\nhttp {{\n{temporary}  \
-         access_log off;\n  keepalive_requests 1000000;\n  server {{\n    listen 8080;\n    \
+         access_log off;\n  keepalive_requests 1000000;\n  server {{\n    listen {listen};\n    \
          location = /health {{ return 200 ok; }}\n    location / {{ root {data}; directio 1; output_buffers 1 2k; }}\n  }}\n}}\n"
     )
 }

@@ -47,6 +47,8 @@ pub enum Medium {
     Xfs,
     /// A device with btrfs.
     Btrfs,
+    /// A device with ext4 whose bytes are in memory, so that only a freeze makes it slow.
+    InMemory,
     /// A device with ext4 that is itself a file of another, which is the one that is frozen: the
     /// upper one is slow, and nothing holds its requests back.
     OnDisk,
@@ -61,6 +63,7 @@ impl Medium {
             Self::Xfs => "xfs",
             Self::Btrfs => "btrfs",
             Self::OnDisk => "on-disk",
+            Self::InMemory => "in-memory",
         }
     }
 
@@ -68,7 +71,7 @@ impl Medium {
     #[must_use]
     pub const fn packages(self) -> &'static [&'static str] {
         match self {
-            Self::Ext4 | Self::OnDisk => &[],
+            Self::Ext4 | Self::OnDisk | Self::InMemory => &[],
             Self::Xfs => &["xfsprogs", "libinih1", "liburcu8", "libblkid1", "libuuid1", "libdevmapper1.02.1"],
             Self::Btrfs => &["btrfs-progs", "liblzo2-2", "libzstd1", "zlib1g", "libblkid1", "libuuid1", "libudev1"],
         }
@@ -90,7 +93,9 @@ impl Medium {
     /// Makes the file system in a file.
     fn format(self, image: &Path) -> Result<()> {
         match self {
-            Self::Ext4 | Self::OnDisk => succeed(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(image)),
+            Self::Ext4 | Self::OnDisk | Self::InMemory => {
+                succeed(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(image))
+            }
             Self::Xfs => self.format_by("mkfs.xfs", &["-q", "-f"], image),
             Self::Btrfs => self.format_by("mkfs.btrfs", &["-q", "-f"], image),
         }
@@ -149,7 +154,11 @@ impl Disk {
         let image = disk.args.dir.join("image");
         // Blocks that are allocated as written make the journal's commit wait for their data.
         let options = if disk.args.write_data { "loop,nodioread_nolock" } else { "loop" };
-        if disk.args.medium.is_on_disk() {
+        if disk.args.medium == Medium::InMemory {
+            fs::create_dir_all(&below).with_context(|| format!("create {}", below.display()))?;
+            succeed(Command::new("mount").args(["-t", "tmpfs", "whylag-lab"]).arg(&below))?;
+            disk.device = number(&mount_image(Medium::Ext4, &below.join("image"), options, IMAGE_BYTES, &mount)?)?;
+        } else if disk.args.medium.is_on_disk() {
             fs::create_dir_all(&below).with_context(|| format!("create {}", below.display()))?;
             disk.device = number(&mount_image(Medium::Ext4, &image, options, LOWER_BYTES, &below)?)?;
             let upper = mount_image(disk.args.medium, &below.join("image"), "loop", IMAGE_BYTES, &mount)?;
