@@ -131,8 +131,8 @@ impl Qemu {
     pub(super) fn command(&self) -> Command {
         let Some(root) = &self.root else { return Command::new("qemu-system-x86_64") };
         let mut command = Command::new(root.join("usr/bin/qemu-system-x86_64"));
-        let [libraries, _] = library_dirs();
-        command.env(LIBRARY_PATH, root.join(libraries));
+        let libraries = library_dirs().map(|directory| root.join(directory).display().to_string());
+        command.env(LIBRARY_PATH, libraries.join(":"));
         for firmware in ["usr/share/qemu", "usr/share/seabios"] {
             command.arg("-L").arg(root.join(firmware));
         }
