@@ -128,6 +128,8 @@ pub(crate) struct Bio {
     pub(crate) device: u32,
     /// 1 if a throttle had held it back.
     pub(crate) throttled: u32,
+    /// Thread that queued it, as `bpf_get_current_pid_tgid` tells it.
+    pub(crate) by: u64,
 }
 
 /// A request whose completion may be under way.
@@ -139,6 +141,8 @@ pub(crate) struct Completed {
     pub(crate) granted_ns: Cell<u64>,
     pub(crate) queued_ns: Cell<u64>,
     pub(crate) issued_ns: Cell<u64>,
+    /// Thread that queued it, likewise.
+    pub(crate) by: Cell<u64>,
     pub(crate) device: Cell<u32>,
     pub(crate) throttled: Cell<u32>,
     /// The current thread.

@@ -3,7 +3,7 @@
 //! A request is followed by its first `bio`, if a watched thread queued that, or a throttle held it
 //! back. Nothing is told of one that wakes no watched thread.
 
-use aya_ebpf::programs::BtfTracePointContext;
+use aya_ebpf::{helpers::bpf_get_current_pid_tgid, programs::BtfTracePointContext};
 use probe_wire::{BlockRequestBody, EventKind, Interrupt, Settings};
 
 use crate::{
@@ -30,7 +30,9 @@ pub(crate) fn queued(ctx: &BtfTracePointContext) {
     }
     let device = read::typed_pointer(bio, offsets().bio_bi_bdev);
     let device = read::typed(device, offsets().block_device_bd_dev, 0);
-    let known = Bio { queued_ns: now(), issued_ns: 0, device, throttled: throttled.into() };
+    // SAFETY: the helper takes no argument.
+    let by = unsafe { bpf_get_current_pid_tgid() };
+    let known = Bio { queued_ns: now(), issued_ns: 0, device, throttled: throttled.into(), by };
     let _ = BIOS.insert(bio as u64, known, 0);
 }
 
@@ -88,6 +90,7 @@ pub(crate) fn completed(ctx: &BtfTracePointContext) {
     slot.queued_ns.set(bio.queued_ns);
     slot.granted_ns.set(read::typed(request, offsets().request_start_time_ns, 0));
     slot.issued_ns.set(bio.issued_ns);
+    slot.by.set(bio.by);
     slot.device.set(bio.device);
     slot.throttled.set(bio.throttled);
     slot.tid.set(read::typed(task, offsets().task_pid, 0));
@@ -120,6 +123,8 @@ pub(crate) fn wakes(tid: u32, tgid: u32, waker: Typed, interrupt: Interrupt) {
             done_ns,
             tid,
             tgid,
+            by_tid: slot.by.get() as u32,
+            by_tgid: (slot.by.get() >> 32) as u32,
             device: slot.device.get(),
             throttled: slot.throttled.get(),
         };

@@ -21,6 +21,10 @@ pub struct BlockRequestBody {
     pub tid: u32,
     /// Its process.
     pub tgid: u32,
+    /// The thread that queued it; a worker, if a throttle had held it back.
+    pub by_tid: u32,
+    /// Its process.
+    pub by_tgid: u32,
     /// The device: major number << 20 | minor number.
     pub device: u32,
     /// 1 if the device's throttle (blk-throttle) had held it back.

@@ -684,6 +684,11 @@ impl Evidence {
         self.requests.ended(task, blocked.wake?.at)
     }
 
+    /// The block request for which a thread itself was held back before it had one, if that was seen.
+    pub(super) fn wanted_request(&self, task: TaskId, blocked: &Blocked<'_>) -> Option<&Request> {
+        self.requests.wanted(task, blocked.from, blocked.wake?.at)
+    }
+
     /// All of them.
     #[cfg(test)]
     pub(super) const fn requests(&self) -> &Requests {

@@ -24,6 +24,8 @@ pub(super) struct Request {
     pub(super) device: u32,
     /// A throttle had held it back until it was queued.
     throttled: bool,
+    /// Who queued it.
+    by: TaskId,
     queued: MonoNs,
     /// `None` where the kernel does not tell.
     granted: Option<MonoNs>,
@@ -55,6 +57,7 @@ impl Request {
             at,
             device: body.device,
             throttled: body.throttled != 0,
+            by: TaskId { tgid: body.by_tgid, tid: body.by_tid },
             queued: MonoNs(queued_ns),
             // One that joined another request has that one's time, which may be any.
             granted: (granted_ns > 0).then(|| MonoNs(granted_ns.clamp(queued_ns, issued_ns))),
@@ -124,6 +127,15 @@ impl Requests {
         let requests = self.0.get(&task)?;
         let found = requests.get(requests.partition_point(|request| request.at < woken))?;
         (found.at.since(woken) <= SAME_WAKE_UP && found.done <= woken).then_some(found)
+    }
+
+    /// The request for which `task` itself waited for room from `left` to `woken`: it had queued that
+    /// before, and got the room later.
+    pub(super) fn wanted(&self, task: TaskId, left: MonoNs, woken: MonoNs) -> Option<&Request> {
+        let requests = self.0.get(&task)?;
+        let later = requests.range(requests.partition_point(|request| request.at < woken)..);
+        let mut own = later.filter(|request| request.by == task);
+        own.find(|request| request.queued <= left && request.granted.is_some_and(|granted| granted >= woken))
     }
 }
 
@@ -201,8 +213,17 @@ mod tests {
 
     #[test]
     fn a_thread_that_waits_for_a_tag_itself_is_said_to() {
-        let (_, facts) = told(&mut asleep(TAGS));
+        let (device, facts) = told(&mut asleep(TAGS));
+        assert_eq!(device, "", "no request of it was seen");
         assert!(facts.contains("all of it for a free tag of the device's queue"), "{facts}");
+        // The request that it queued before and had room for later tells the device; no other does.
+        let requests = [([900, 99 * MS + 1], "loop1 7:1"), ([900, 90 * MS], ""), ([2 * MS, 99 * MS + 1], "")];
+        for ([queued, granted], named) in requests {
+            let mut story = asleep(TAGS);
+            let (done, times) = (99 * MS + 900, [queued, granted, 99 * MS + 2, 99 * MS + 900]);
+            story.request_ends(done, KWORKER, SERVER, (LOOP, false), times);
+            assert_eq!(told(&mut story).0, named, "{queued} {granted}");
+        }
     }
 
     #[test]

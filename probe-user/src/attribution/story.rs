@@ -310,8 +310,21 @@ impl Story {
         times: [u64; 4],
     ) -> &mut Self {
         let [queued_ns, granted_ns, issued_ns, done_ns] = times.map(|us| if us == 0 { 0 } else { at(us).0 });
-        let (tgid, tid, throttled) = (who.0, who.1, throttled.into());
-        let body = BlockRequestBody { queued_ns, granted_ns, issued_ns, done_ns, tid, tgid, device, throttled };
+        let (tgid, tid, throttled) = (who.0, who.1, u32::from(throttled));
+        // A thread's own, unless a throttle's worker had to queue it.
+        let TaskId { tgid: by_tgid, tid: by_tid } = if throttled == 0 { who.id() } else { KWORKER.id() };
+        let body = BlockRequestBody {
+            queued_ns,
+            granted_ns,
+            issued_ns,
+            done_ns,
+            tid,
+            tgid,
+            by_tid,
+            by_tgid,
+            device,
+            throttled,
+        };
         self.push(us, waker, 0, Body::BlockRequest(body))
     }
 

@@ -816,11 +816,11 @@ fn a_watched_thread_that_syncs_names_its_file_and_who_wrote_it() {
 fn a_watched_thread_that_a_block_request_wakes_is_told_its_way() {
     need_root!();
     let mut attached = load(&Request { watched_tgids: vec![process::id()], ..Request::default() }).unwrap();
+    let before = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let scrap = Scrap::new("direct");
     fs::write(&scrap.0, [1; 4096]).unwrap();
     let device = rustix::fs::stat(&scrap.0).unwrap().st_dev;
     let device = rustix::fs::major(device) << 20 | rustix::fs::minor(device);
-    let before = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     // Its pages are the thread's own to write, so that what wakes it is its own request.
     let turns = 20;
     for turn in 0..turns {
@@ -835,6 +835,7 @@ fn a_watched_thread_that_a_block_request_wakes_is_told_its_way() {
     let kept = collect(&mut attached, |kept| !own(kept).is_empty());
     let body = own(&kept)[0];
     assert_eq!((body.device, body.tgid, body.throttled), (device, process::id(), 0), "{body:?}");
+    assert_eq!((body.by_tgid, body.by_tid), (process::id(), own_tid()), "{body:?}");
     let before = before.tv_sec.unsigned_abs() * 1_000_000_000 + before.tv_nsec.unsigned_abs();
     assert!(before < body.queued_ns && body.queued_ns <= body.issued_ns, "{body:?}");
     assert!(body.issued_ns < body.done_ns && body.granted_ns <= body.issued_ns, "{body:?}");

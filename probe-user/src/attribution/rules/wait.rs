@@ -98,12 +98,13 @@ impl<'a> Sleep<'a> {
         vec![Piece::charged(at.from, at.to, seat.span, charge)]
     }
 
-    /// A wait for storage of which the file is not known, but perhaps the device.
+    /// A wait for storage of which the file is not known: unless the device is, with the reason.
     fn on_device(&self, cause: Cause, why: Option<String>) -> Vec<Piece> {
         let Self { evidence, seat, at, .. } = self;
         let (device, parts) = self.request().unzip();
-        let thread = evidence.offender(seat.task, at.to);
-        let offender = Offender { device: device.unwrap_or_default(), ..thread };
+        let device = device.or_else(|| self.wanted_device()).unwrap_or_default();
+        let why = why.filter(|_| device.is_empty());
+        let offender = Offender { device, ..evidence.offender(seat.task, at.to) };
         let charge = seat.leaf(cause, Some(offender), self.fact()).with(why).with(parts).with(self.queue_part());
         vec![Piece::charged(at.from, at.to, seat.span, charge)]
     }
@@ -115,6 +116,13 @@ impl<'a> Sleep<'a> {
         let device = evidence.storage().device(request.device);
         let parts = request.parts(at.from, at.to).told(&device)?;
         Some((device, parts))
+    }
+
+    /// The device whose queue held the thread itself back.
+    fn wanted_device(&self) -> Option<String> {
+        self.queue_part()?;
+        let request = self.evidence.wanted_request(self.seat.task, self.blocked)?;
+        Some(self.evidence.storage().device(request.device))
     }
 
     /// Where the thread itself was held back before it had a request.
