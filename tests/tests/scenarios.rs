@@ -118,6 +118,7 @@ scenarios! {
     a_failed_neighbour_drops_in_forwarding: "neighbour-fails",
     a_used_up_hop_limit_drops_in_forwarding: "hops-used-up",
     a_slow_device_is_not_its_throttle: "disk-slow",
+    a_device_without_a_tag_is_the_block_queue: "disk-queue-full",
     a_sync_behind_the_log_of_xfs_is_the_journal: "xfs-log-commit",
     a_sync_behind_the_log_of_btrfs_is_the_journal: "btrfs-log-commit",
     a_full_accept_queue_of_nginx_ignores_connection_requests: "nginx-accept-queue-full",

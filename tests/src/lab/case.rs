@@ -183,6 +183,8 @@ pub enum Fault {
     DirtyLimit,
     /// The same, and another process has made most of them dirty.
     NeighbourWrites,
+    /// The disk is frozen, and others have as many requests there as its device takes.
+    FullQueue,
     /// The disk is frozen, and the server's cgroup may use little more memory than it does.
     MemoryLimit,
     /// A file system in user space answers late.
@@ -1167,6 +1169,18 @@ pub const CASES: &[Case] = &[
         ..QUIET
     },
     Case {
+        name: "disk-queue-full",
+        claim: "the serving thread reads past the page cache, and the device has no tag left for its request",
+        server: in_server(ServeFault::FileReadDirect),
+        fault: Fault::FullQueue,
+        expect: slow(&["storage.block_queue"], "loop"),
+        twin_of: Some("disk-slow"),
+        proof: Counter::FaultLog,
+        disk: Medium::OnDisk,
+        part: Some("a free tag of the device's queue"),
+        ..QUIET
+    },
+    Case {
         name: "xfs-log-commit",
         claim: "the serving thread syncs an empty file on xfs, and the log is not written",
         server: in_server(ServeFault::FileCommit),
@@ -1244,6 +1258,7 @@ impl Fault {
                 | Self::FrozenData
                 | Self::DirtyLimit
                 | Self::NeighbourWrites
+                | Self::FullQueue
                 | Self::MemoryLimit
                 | Self::AskedOnFrozenDisk(_)
                 | Self::DiskFreezes

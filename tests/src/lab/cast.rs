@@ -53,6 +53,7 @@ impl Disk {
             Fault::FrozenData => &["disk", "--write-data"],
             Fault::DirtyLimit => &["disk", "--limit-dirty"],
             Fault::NeighbourWrites => &["disk", "--limit-dirty", "--write-much"],
+            Fault::FullQueue => &["disk", "--fill-queue"],
             Fault::LateFile => &["fuse"],
             fault if fault.freezes_disk() => &["disk"],
             _ => return Ok(None),

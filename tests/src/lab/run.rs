@@ -263,6 +263,7 @@ impl Rig {
             | Fault::FrozenData
             | Fault::DirtyLimit
             | Fault::NeighbourWrites
+            | Fault::FullQueue
             | Fault::MemoryLimit
             | Fault::LateFile
             | Fault::AskedOnFrozenDisk(_) => self.freeze_disk(ms),

@@ -1,7 +1,7 @@
 //! The mark: what whylag said about each check, against what is known of it.
 
 use super::case::{Case, Expect, Fault, Service};
-use super::contract::Journey;
+use super::contract::{Entry, Journey};
 use super::message::Check;
 use super::run::{Observed, Window};
 use anyhow::{Context, Result};
@@ -15,6 +15,8 @@ const CLOCK_SLACK_NS: u64 = 500_000;
 const STARVED: &str = "though replies were due";
 /// What whylag says of a block request before the parts of its way.
 const REQUEST: &str = "of its request to ";
+/// What it says of a thread that the device's queue itself holds back.
+const ALL: &str = "all of it for ";
 /// So much may a check's time be off, if it is short; times the case's slowdown.
 const TIME_SLACK_NS: u64 = 2_000_000;
 /// Examples of what went wrong that a report shows.
@@ -194,9 +196,16 @@ fn says_starved(journey: &Journey) -> bool {
 
 /// The part that took the most of a block request's way, by the longest entry that tells of one.
 fn longest_part(journey: &Journey) -> Option<&str> {
-    let entries = journey.ledger.iter().filter(|entry| entry.evidence.iter().any(|fact| fact.contains(REQUEST)));
-    let longest = entries.max_by_key(|entry| entry.ns)?;
-    let (_, parts) = longest.evidence.iter().find_map(|fact| fact.split_once(REQUEST))?.1.split_once(": ")?;
+    let tells = |fact: &&String| fact.contains(REQUEST) || fact.starts_with(ALL);
+    let told = |entry: &'_ Entry| entry.evidence.iter().any(|fact| tells(&fact));
+    let longest = journey.ledger.iter().filter(|entry| told(entry)).max_by_key(|entry| entry.ns)?;
+    let all = longest.evidence.iter().find_map(|fact| fact.strip_prefix(ALL));
+    let parts = || longest.evidence.iter().find_map(|fact| fact.split_once(REQUEST)?.1.split_once(": "));
+    all.or_else(|| most(parts()?.1))
+}
+
+/// Of `1.38 s here, 41.6 ms there` the part that is longest, in words.
+fn most(parts: &str) -> Option<&str> {
     let parts = parts.split(", ").filter_map(|part| {
         let mut words = part.splitn(3, ' ');
         let (number, unit) = (words.next()?.parse::<f64>().ok()?, words.next()?);
@@ -410,6 +419,7 @@ mod tests {
         let slow = entry(8, "of its request to loop0 7:0: 950 ns for room, 41.6 ms at the device");
         assert_eq!(longest(&[slow.clone(), throttled]).as_deref(), Some("held back by a throttle"));
         assert_eq!(longest(&[entry(9, "for a file"), slow]).as_deref(), Some("at the device"));
+        assert_eq!(longest(&[entry(9, "all of it for a free tag")]).as_deref(), Some("a free tag"));
         assert_eq!(longest(&[entry(9, "for a file")]), None);
     }
 

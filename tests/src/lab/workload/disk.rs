@@ -7,7 +7,7 @@
 
 use super::super::message::{Announcement, Order, announce, announce_fault, obey_orders};
 use super::super::software::fetch::{self, library_path};
-use super::file::{COLD, COLD_BYTES};
+use super::file::{COLD, COLD_BYTES, read_directly};
 use super::{set_comm, spawn};
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{Advice, fadvise, major, minor, stat};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::channel;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where the blkio controller of version 1 limits writes for all.
 pub(in crate::lab) const THROTTLE: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
@@ -34,6 +34,11 @@ const IMAGE_BYTES: u64 = 320 << 20;
 /// Size of one that another lies in.
 const LOWER_BYTES: u64 = 512 << 20;
 
+/// Readers beyond those that the device takes requests of.
+const READERS_WITHOUT_TAG: usize = 8;
+/// Until the device has as many requests as it takes, and between two looks at that.
+const FULL_WITHIN: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(5);
 /// Where the disk below is mounted, if there is one.
 const BELOW: &str = "below";
 
@@ -126,6 +131,9 @@ pub struct DiskArgs {
     /// Write to a file while it is frozen, as much as may be dirty and more.
     #[arg(long)]
     write_much: bool,
+    /// Read while it is frozen, by as many threads as its device takes requests, and more.
+    #[arg(long)]
+    fill_queue: bool,
 }
 
 /// A mounted image. What it did to the host is undone when it is dropped.
@@ -192,6 +200,9 @@ impl Disk {
         if self.args.write_data {
             self.write_data()?;
         }
+        if self.args.fill_queue {
+            self.fill_queue()?;
+        }
         if self.args.write_much { self.write_much() } else { Ok(()) }
     }
 
@@ -208,6 +219,27 @@ impl Disk {
             Ok(())
         })?;
         while told.recv_timeout(HELD_BACK).is_ok() {}
+        Ok(())
+    }
+
+    /// Threads that read past the page cache. Comes back when the device has no tag left.
+    fn fill_queue(&self) -> Result<()> {
+        let mount = self.args.dir.join("mount");
+        let device = PathBuf::from("/sys/dev/block").join(number(&device_of(&mount)?)?);
+        let count = |file: &str| {
+            let text = fs::read_to_string(device.join(file)).with_context(|| format!("read {file} of the device"))?;
+            text.split_whitespace().next().and_then(|word| word.parse::<usize>().ok()).context("a count")
+        };
+        let tags = count("queue/nr_requests")?;
+        for _ in 0..tags + READERS_WITHOUT_TAG {
+            let path = mount.join(COLD);
+            spawn("bulk-reader", move || read_directly(&path))?;
+        }
+        let deadline = Instant::now() + FULL_WITHIN;
+        while count("inflight")? < tags {
+            ensure!(Instant::now() < deadline, "the device has not taken {tags} requests within {FULL_WITHIN:?}");
+            sleep(LOOK);
+        }
         Ok(())
     }
 
