@@ -143,6 +143,13 @@ fn each_recording_has_the_verdict_of_its_case() {
         ("tcp-handler-computes", "app.on_cpu"),
         ("short-softirqs-on-worker-cpu", "host.cpu_gap"),
         ("vm-backend-asleep", "vm.backend"),
+        ("btrfs-log-commit", "storage.journal"),
+        ("disk-queue-full", "storage.block_queue"),
+        ("disk-slow", "storage.block_queue"),
+        ("mapped-file-faults", "storage.block_queue"),
+        ("nginx-accept-queue-full", "app.socket_queue"),
+        ("postgres-checkpoint", "storage.writeback"),
+        ("xfs-log-commit", "storage.journal"),
         ("write-reclaims", "memory.reclaim"),
     ];
     for recording in recordings() {
@@ -153,4 +160,38 @@ fn each_recording_has_the_verdict_of_its_case() {
         let wanted = cases.iter().find(|(case, _)| *case == name).map(|(_, cause)| *cause);
         assert_eq!(episode["verdict"]["cause"].as_str(), wanted, "{name}: {episode}");
     }
+}
+
+/// The facts about block requests in a recording's ledgers, each once.
+fn requests(name: &str) -> Vec<String> {
+    let recording = recordings().into_iter().find(|path| path.ends_with(format!("{name}.whylag"))).unwrap();
+    let output = replayed(&recording);
+    let lines = output.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let ledgers = lines.filter(|line| line["type"] == "journey").map(|line| line["ledger"].clone());
+    let facts = ledgers.flat_map(|ledger| ledger.as_array().unwrap().clone());
+    let facts = facts.flat_map(|entry| entry["evidence"].as_array().unwrap().clone());
+    let facts = facts.filter_map(|fact| Some(fact.as_str()?.to_owned()));
+    let mut told: Vec<_> = facts.filter(|fact| fact.starts_with("of its request to ")).collect();
+    told.sort();
+    told.dedup();
+    told
+}
+
+#[test]
+fn a_slow_device_and_a_throttle_are_told_apart_by_the_way_of_the_request() {
+    let slow = requests("disk-slow");
+    assert!(!slow.is_empty());
+    // Nothing but the device took so long that it is told in milliseconds.
+    for fact in slow {
+        let device = fact.strip_prefix("of its request to loop1 7:1: ").unwrap();
+        assert!(device.ends_with(" ms at the device"), "{fact}");
+        assert!(!device.contains("throttle") && device.matches(" ms ").count() == 1, "{fact}");
+    }
+    for name in ["mapped-file-faults", "postgres-checkpoint"] {
+        let held = requests(name);
+        let throttled = held.iter().filter(|fact| fact.contains(" ms held back by a throttle"));
+        assert!(throttled.count() > 5, "{name}: {held:?}");
+    }
+    // A log is written by others than those who wait for it.
+    assert!(requests("xfs-log-commit").is_empty());
 }
