@@ -108,6 +108,7 @@ pub(crate) fn wakes(tid: u32, tgid: u32, waker: Typed, interrupt: Interrupt) {
     let done_ns = slot.done_ns.get();
     // An interrupt that completes another request, and that other's waker, are not this one's.
     if done_ns == 0
+        || interrupt == Interrupt::Unknown
         || slot.interrupt.get() != interrupt as u32
         || slot.softirq.get() != state.softirq.get()
         || slot.tid.get() != read::typed(waker, offsets().task_pid, 0)
