@@ -167,6 +167,14 @@ const CASES: &[Case] = &[
     case("the name server has not answered yet", dns_open, &[Cause::DependencyDns], "server", 900),
     unresolved("the name server does not answer amid more drops than are told", dns_amid_drops),
     case("the name server's answer is dropped here", dns_dropped, &[Cause::HostForwarding], "eth0", 950),
+    case(
+        "of two services the one asked first has not answered yet",
+        one_service_open,
+        &[Cause::DependencyRemote],
+        "server",
+        900,
+    ),
+    case("two services have not answered yet", two_services_open, &[Cause::DependencyRemote], "server", 900),
     case("a service that has answered before has not yet", service_open, &[Cause::DependencyRemote], "server", 900),
     unresolved("the server has sent a metric, and gives no answer", sends_metric),
     unresolved("the server waits for a connection", waits_for_connection),
@@ -870,6 +878,21 @@ fn dns_amid_drops() -> Story {
 fn service_open() -> Story {
     let mut story = has_sent(6379, TCP_RECEIVE);
     story.calls(10, SERVER, false, 6379).calls(20, SERVER, true, 6379);
+    story
+}
+
+/// Two services that have answered before are asked, and the second answers.
+fn one_service_open() -> Story {
+    let mut story = service_open();
+    story.calls(12, SERVER, false, 3306).calls(22, SERVER, true, 3306);
+    story.calls(950, SERVER, false, 3306).calls(960, SERVER, true, 3306);
+    story
+}
+
+/// The same, and neither answers.
+fn two_services_open() -> Story {
+    let mut story = service_open();
+    story.calls(12, SERVER, false, 3306).calls(22, SERVER, true, 3306).calls(950, SERVER, false, 3306);
     story
 }
 

@@ -17,6 +17,7 @@ mod ledger;
 mod piece;
 #[cfg(test)]
 mod properties;
+mod questions;
 mod request;
 mod rounds;
 mod rules;

@@ -2,9 +2,10 @@
 
 use super::piece::exact;
 use super::story::{
-    Actor, EPOLL, FUTEX, HOG, NANOSLEEP, PIPE, RECEIVE, SECOND, SERVER, Story, TCP_RECEIVE, THIRD, WORKER, at, run,
+    Actor, EPOLL, FUTEX, HOG, IDLE, MS, NANOSLEEP, PIPE, RECEIVE, SECOND, SERVER, Story, TCP_RECEIVE, THIRD, WORKER,
+    at, run,
 };
-use super::{Attributor, Judged, Unresolved, Verdict};
+use super::{Attributor, Cause, Judged, Unresolved, Verdict};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::Threshold;
 use crate::flame::Flame;
@@ -225,8 +226,8 @@ fn a_span_with_thousands_of_switches_has_a_short_ledger() {
     let judged = story.judge();
     assert!(judged.ledger.entries.len() < 20, "{}", judged.ledger.entries.len());
     assert!(exact(&judged.ledger));
-    let queued = super::story::taken(&judged, super::Cause::AppRunqueue);
-    let worked = super::story::taken(&judged, super::Cause::AppOnCpu);
+    let queued = super::story::taken(&judged, Cause::AppRunqueue);
+    let worked = super::story::taken(&judged, Cause::AppOnCpu);
     assert!(queued.0.abs_diff(20_000_000) < 100_000, "5 µs 4,000 times, not {queued}");
     assert!(worked.0.abs_diff(80_000_000) < 200_000, "the rest of 100 ms, not {worked}");
 }
@@ -286,6 +287,32 @@ fn a_burst_of_open_checks_is_judged_within_a_bound_of_work_and_the_rest_is_count
     assert!(!later.brief, "later there is room again");
 }
 
+/// The check comes while its reader waits for a name server that it asks again after a second.
+fn behind_a_question() -> Story {
+    let mut story = Story::queued(SECOND + 100 * MS);
+    story.calls_on(20, SERVER, false, (1, 50_000, 53)).sleeps(50, SERVER, 1, EPOLL);
+    story.wakes_in(SECOND, IDLE, SERVER, 0).runs(SECOND + 5, SERVER);
+    story.calls_on(SECOND + 9, SERVER, false, (2, 50_001, 53)).sleeps(SECOND + 20, SERVER, 1, EPOLL);
+    story.packet_wakes(SECOND + 99 * MS, SERVER).runs(SECOND + 99 * MS + 5, SERVER);
+    story.calls_on(SECOND + 99 * MS + 9, SERVER, true, (2, 50_001, 53));
+    story.tell();
+    story
+}
+
+#[test]
+fn a_question_counts_though_all_that_was_before_the_wait_is_forgotten() {
+    for forgets in [false, true] {
+        let mut story = behind_a_question();
+        if forgets {
+            story.evidence.trim(story.journey.started_at());
+        }
+        let mut attributor = Attributor::new(&run(Threshold::Fixed(DurNs::from_millis(20))));
+        let judged = attributor.judge(story.journey.clone(), &story.evidence, &|_, _| 0);
+        let dns = matches!(judged.verdict, Verdict::Cause { cause: Cause::DependencyDns, .. });
+        assert!(dns, "{forgets}: {:?}", judged.verdict);
+    }
+}
+
 #[test]
 fn a_verdict_that_rests_on_a_state_from_before_a_gap_is_not_believed() {
     let mut story = Story::queued(SECOND);
@@ -313,6 +340,6 @@ fn of_very_many_offenders_the_longest_keep_their_names_and_the_sum_stays_exact()
     let judged = story.judge();
     assert!(exact(&judged.ledger));
     assert!(judged.ledger.entries.len() < 40, "{}", judged.ledger.entries.len());
-    let queued = super::story::taken(&judged, super::Cause::AppRunqueue);
+    let queued = super::story::taken(&judged, Cause::AppRunqueue);
     assert!(queued.0.abs_diff(25_000_000) < 100_000, "50 µs 500 times, not {queued}");
 }

@@ -5,6 +5,7 @@
 //! [`State::Unknown`] with the reason, never a guess.
 
 use super::frame::Frame;
+use super::questions::Questions;
 use super::symbol::StackRef;
 use super::walk::{Kind, Walk};
 use crate::clock::{DurNs, MonoNs};
@@ -101,6 +102,8 @@ pub(super) struct Data {
     pub(super) of_check: bool,
 }
 
+/// Most sockets whose questions are looked at.
+const MAX_SOCKETS: usize = 64;
 /// Softirq vectors.
 const TIMER: u32 = 1;
 const NET_RX: u32 = 3;
@@ -383,6 +386,8 @@ pub(super) struct Life {
     pub(super) since: MonoNs,
     /// Up to when it has been told what the thread did.
     pub(super) told_until: MonoNs,
+    /// What it had asked before the first of its marks.
+    questions: Questions,
     course: Course,
 }
 
@@ -407,6 +412,7 @@ impl Life {
             marks: VecDeque::new(),
             since,
             told_until: MonoNs(0),
+            questions: Questions::NONE,
             course: Course::Off,
         }
     }
@@ -449,7 +455,11 @@ impl Life {
     pub(super) fn trim(&mut self, before: MonoNs) -> usize {
         let end = self.marks.partition_point(|mark| mark.at() <= before);
         let keep_from = self.settled_before(end).unwrap_or(0);
-        self.marks.drain(..keep_from);
+        let forgotten = self.marks.drain(..keep_from).filter_map(|mark| match mark {
+            Mark::Call(call) => Some(call),
+            _ => None,
+        });
+        self.questions.take(forgotten);
         if self.marks.capacity() > 1024 && self.marks.len() < self.marks.capacity() / 4 {
             self.marks.shrink_to(self.marks.len() * 2);
         }
@@ -517,21 +527,34 @@ impl Life {
     /// Whether a question of its own was open on `socket` at `at`: the last that it did there was
     /// to send.
     pub(super) fn asked(&self, socket: u64, at: MonoNs) -> bool {
-        let end = self.marks.partition_point(|mark| mark.at() <= at);
-        let last = self.marks.range(..end).rev().find_map(|mark| match mark {
-            Mark::Call(call) if call.socket == socket => Some(call),
-            _ => None,
-        });
-        last.is_some_and(|call| !call.received)
+        self.calls_before(at).find(|call| call.socket == socket).is_some_and(|call| !call.received)
+    }
+
+    /// The sockets on which the last that it did from `from` to `to` was to send, the latest first.
+    pub(super) fn open_questions(&self, from: MonoNs, to: MonoNs) -> Vec<u64> {
+        let (mut seen, mut open) = (Vec::new(), Vec::new());
+        for call in self.calls_before(to).take_while(|call| call.last >= from) {
+            if seen.len() < MAX_SOCKETS && !seen.contains(&call.socket) {
+                seen.push(call.socket);
+                open.extend((!call.received).then_some(call.socket));
+            }
+        }
+        open
     }
 
     /// Its last call before `at` on a socket that carries no checks.
     pub(super) fn last_call_before(&self, at: MonoNs) -> Option<&Call> {
+        self.calls_before(at).next()
+    }
+
+    /// Its calls before `at` on sockets that carry no checks, the latest first.
+    fn calls_before(&self, at: MonoNs) -> impl Iterator<Item = &Call> {
         let end = self.marks.partition_point(|mark| mark.at() <= at);
-        self.marks.range(..end).rev().find_map(|mark| match mark {
+        let kept = self.marks.range(..end).rev().filter_map(|mark| match mark {
             Mark::Call(call) => Some(call),
             _ => None,
-        })
+        });
+        kept.chain(self.questions.latest_first().filter(move |call| call.first <= at))
     }
 
     /// When it first read from a watched socket from `from` on, and from which.

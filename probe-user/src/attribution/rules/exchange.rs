@@ -130,30 +130,65 @@ impl<'a> Sleep<'a> {
         let NextCall::Other(again) = self.next_call()? else { return None };
         let before = self.evidence.asking(self.last_call()?.socket)?;
         let after = self.evidence.asking(again.socket)?;
-        let same =
-            (before.remote_port, before.protocol, before.peer) == (after.remote_port, after.protocol, after.peer);
-        if again.received || !same || before.remote_port == 0 {
+        if again.received || !same_service(before, after) || before.remote_port == 0 {
             return None;
         }
         let fact = format!("no answer from {} in {}; it asked again", peer(before), self.at.time());
         Some(self.asked(before, fact))
     }
 
-    /// A question that is still open. Who sends and never reads may not wait for an answer, unless
+    /// Questions that are still open. Who sends and never reads may not wait for an answer, unless
     /// answers have come there before; name servers are always waited for.
     fn unanswered(&self) -> Option<Vec<Piece>> {
-        let lasts = self.blocked.wake.is_none();
         // An event loop may have asked for another check.
-        let lasts = lasts && !LOOPS.iter().any(|name| self.frame.contains(name));
-        let last = self.last_call().filter(|call| lasts && !call.received && call.last >= self.asked_since())?;
-        let socket = self.evidence.asking(last.socket).filter(|socket| socket.remote_port != 0)?;
-        let who = peer(socket);
-        if socket.remote_port == DNS || socket.answered {
-            return Some(self.asked(socket, format!("it has asked {who}, and has had no answer yet")));
+        if self.blocked.wake.is_some() || LOOPS.iter().any(|name| self.frame.contains(name)) {
+            return None;
         }
-        let reason =
-            format!("it has sent to {who}, from where nothing has come yet: whether it waits for that is not known");
-        Some(self.unknown(reason))
+        let last = self.last_call().filter(|call| !call.received && call.last >= self.asked_since());
+        let last = last.and_then(|call| self.evidence.asking(call.socket)).filter(|socket| socket.remote_port != 0);
+        if let Some(socket) = last.filter(|socket| !is_awaited(socket)) {
+            let who = peer(socket);
+            return Some(self.unknown(format!(
+                "it has sent to {who}, from where nothing has come yet: whether it waits for that is not known"
+            )));
+        }
+        let open = self.open_questions();
+        match open.as_slice() {
+            [] => None,
+            [socket] => Some(self.asked(socket, format!("it has asked {}, and has had no answer yet", peer(socket)))),
+            several => Some(self.asked_several(several)),
+        }
+    }
+
+    /// The services that the thread has asked and that have not answered, the last asked first.
+    fn open_questions(&self) -> Vec<&'a OtherSocket> {
+        let Some(life) = self.evidence.life_at(self.seat.task, self.at.to) else { return Vec::new() };
+        let sockets = life.open_questions(self.asked_since(), self.blocked.from);
+        let mut open: Vec<&OtherSocket> = Vec::new();
+        for socket in sockets.into_iter().filter_map(|socket| self.evidence.asking(socket)) {
+            if is_awaited(socket) && !open.iter().any(|other| same_service(other, socket)) {
+                open.push(socket);
+            }
+        }
+        open
+    }
+
+    /// A wait for one of several services, or all: which is not known, and whose fault it is only
+    /// if they are of one kind and no packet of theirs was dropped here.
+    fn asked_several(&self, several: &[&OtherSocket]) -> Vec<Piece> {
+        let names: Vec<String> = several.iter().map(|socket| peer(socket)).collect();
+        let fact = format!("it has asked {}, and has had no answer of them yet", names.join(" and "));
+        let since = self.asked_since();
+        let dropped = several.iter().any(|socket| self.evidence.flow_drop(&flow(socket), since, self.at.to).is_some());
+        let cause = of_service(several.first().map_or(0, |socket| socket.remote_port));
+        let alike = several.iter().all(|socket| of_service(socket.remote_port) == cause);
+        if dropped || !alike || self.evidence.drops_crowded(since, self.at.to) {
+            return self.unknown(format!("{fact}; for which of them it waits is not known"));
+        }
+        let thread = self.evidence.offender(self.seat.task, self.at.to);
+        let offender = Offender { device: names.join(" or "), ..thread };
+        let charge = self.seat.leaf(cause, Some(offender), fact).with(Some(self.fact()));
+        vec![Piece::charged(self.at.from, self.at.to, self.seat.span, charge)]
     }
 
     /// From when on a question counts as the wait's. Who serves the check asked for it after it had
@@ -203,14 +238,9 @@ impl<'a> Sleep<'a> {
 
     /// The wait for an answer, up to a drop of question or answer on this host.
     fn asked(&self, socket: &OtherSocket, fact: String) -> Vec<Piece> {
-        let flow = Flow {
-            peer: socket.peer,
-            peer_port: u16::try_from(socket.remote_port).unwrap_or(0),
-            local_port: u16::try_from(socket.local_port).unwrap_or(0),
-            protocol: u8::try_from(socket.protocol).unwrap_or(0),
-        };
+        let flow = flow(socket);
         let charge = |to| {
-            let cause = if socket.remote_port == DNS { Cause::DependencyDns } else { Cause::DependencyRemote };
+            let cause = of_service(socket.remote_port);
             let thread = self.evidence.offender(self.seat.task, self.at.to);
             let offender = Offender { device: peer(socket), ..thread };
             let charge = self.seat.leaf(cause, Some(offender), fact.clone()).with(Some(self.fact()));
@@ -230,6 +260,28 @@ impl<'a> Sleep<'a> {
     /// The thread's last call before the wait on a socket without checks.
     fn last_call(&self) -> Option<&'a Call> {
         self.evidence.life_at(self.seat.task, self.at.to)?.last_call_before(self.blocked.from)
+    }
+}
+
+/// Whether a question there is surely waited for.
+const fn is_awaited(socket: &OtherSocket) -> bool {
+    socket.remote_port == DNS || (socket.answered && socket.remote_port != 0)
+}
+
+const fn of_service(remote_port: u32) -> Cause {
+    if remote_port == DNS { Cause::DependencyDns } else { Cause::DependencyRemote }
+}
+
+fn same_service(one: &OtherSocket, other: &OtherSocket) -> bool {
+    (one.remote_port, one.protocol, one.peer) == (other.remote_port, other.protocol, other.peer)
+}
+
+fn flow(socket: &OtherSocket) -> Flow {
+    Flow {
+        peer: socket.peer,
+        peer_port: u16::try_from(socket.remote_port).unwrap_or(0),
+        local_port: u16::try_from(socket.local_port).unwrap_or(0),
+        protocol: u8::try_from(socket.protocol).unwrap_or(0),
     }
 }
 
