@@ -223,6 +223,7 @@ const CASES: &[Case] = &[
     unresolved("the congestion control holds the reply", congested),
     unresolved("an answer was sent, and none was recognised", answered_unrecognised),
     unresolved("a stream's server went back after it had sent", sent_and_back),
+    unresolved("the reply is appended to one that is held back, and is not seen to leave", appended),
     case("Nagle holds the reply", nagle, &[Cause::AppSocketQueue], "server", 39),
     case("a shaper holds the reply", shaper, &[Cause::NicQdisc], "eth0 tbf 8001:", 99),
     case("the device refuses packets", requeues, &[Cause::NicTxQueue], "eth0", 99),
@@ -1142,6 +1143,15 @@ fn nagle() -> Story {
     story
 }
 
+/// Twin of a window that is closed: an earlier reply waits for room too, so this one may have left
+/// behind it unrecognised.
+fn appended() -> Story {
+    let mut story = late_reply();
+    story.held(20, SERVER, 32, (60_000, 60_000)).held(206, SERVER, 64, (60_000, 60_000));
+    story.open_after(Stage::AppSend, 40 * MS);
+    story
+}
+
 /// A reply on a stream that leaves 40 ms after it was sent.
 fn late_reply() -> Story {
     let mut story = Story::queued(200);
@@ -1839,7 +1849,7 @@ fn two_kinds_of_one_cause_are_said_differently() {
     assert!(meaning(sleeps_in_queue(), Cause::AppSelfWait).contains("data is ready"));
     assert!(meaning(stopped(), Cause::AppSelfWait).contains("stopped"));
     assert!(meaning(drop_receive_buffer(), Cause::AppSocketQueue).contains("was full"));
-    assert!(meaning(nagle(), Cause::AppSocketQueue).contains("held in the send queue"));
+    assert!(meaning(nagle(), Cause::AppSocketQueue).contains("holds the reply in the send queue"));
 }
 
 #[test]

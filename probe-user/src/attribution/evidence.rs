@@ -764,6 +764,11 @@ impl Evidence {
         self.held.last(task, from, to)
     }
 
+    /// Whether something was held back in the same socket before, from `from` on.
+    pub(super) fn held_earlier(&self, held: &HeldSend, from: MonoNs) -> bool {
+        self.held.has_earlier(held, from)
+    }
+
     /// Long softirqs of a CPU that overlap a stretch of time.
     pub(super) fn softirqs(&self, cpu: u32, from: MonoNs, to: MonoNs) -> impl Iterator<Item = &SoftirqRun> {
         self.softirqs.overlapping(cpu, from, to)

@@ -67,6 +67,13 @@ impl HeldSends {
         self.sends.drain(..old);
     }
 
+    /// Whether something was held back in the same socket before, from `from` on.
+    pub(super) fn has_earlier(&self, held: &HeldSend, from: MonoNs) -> bool {
+        let end = self.sends.partition_point(|send| send.at < held.at);
+        let recent = self.sends.range(..end).rev().take(MAX_LOOKED_AT);
+        recent.take_while(|send| send.at >= from).any(|send| send.body.socket == held.body.socket)
+    }
+
     /// The last of a thread between `from` and `to`.
     pub(super) fn last(&self, task: TaskId, from: MonoNs, to: MonoNs) -> Option<&HeldSend> {
         let end = self.sends.partition_point(|send| send.at <= to);
@@ -78,6 +85,27 @@ impl HeldSends {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_earlier_one_counts_for_its_own_socket_and_not_forever() {
+        let held = |at, socket| {
+            let body = SendHeldBody {
+                socket,
+                unsent: 32,
+                in_flight: 0,
+                window: 0,
+                packets_out: 0,
+                congestion_window: 10,
+                segment: 1_448,
+            };
+            HeldSend { at: MonoNs(at), task: TaskId::default(), body }
+        };
+        let sends = HeldSends { sends: [held(10, 1), held(20, 2), held(30, 1)].into() };
+        assert!(sends.has_earlier(&held(30, 1), MonoNs(10)));
+        assert!(!sends.has_earlier(&held(30, 1), MonoNs(11)), "too old");
+        assert!(!sends.has_earlier(&held(10, 1), MonoNs(0)), "not itself");
+        assert!(!sends.has_earlier(&held(20, 2), MonoNs(0)), "of another socket");
+    }
 
     #[test]
     fn the_limit_that_is_reached_holds_the_data() {

@@ -8,7 +8,7 @@ use super::packet::{MOMENT, mark, place_of};
 use super::socket::CheckRef;
 use super::{Loss, Outcome, PacketDrop, Perspective, QdiscStay, Refusal, Stage};
 use crate::clock::MonoNs;
-use crate::event::{Event, InterfaceId};
+use crate::event::{Event, InterfaceId, TaskId};
 use probe_wire::{
     AcceptFullBody, BackendRxBody, DROP_UNPARSED, DropBody, MAX_RULES, QdiscBody, ROLE_REPLY, SockCallBody,
     SockEnqueueBody, XmitBody,
@@ -115,9 +115,21 @@ impl Correlator {
         match check.perspective {
             Perspective::Served => {
                 check.held = true;
-                self.sockets.hold(check.socket, reference);
+                let socket = check.socket;
+                self.let_go_of_sent(socket, event.task);
+                self.sockets.hold(socket, reference);
             }
             Perspective::Sent => self.replied(slot, out),
+        }
+    }
+
+    /// A thread that takes its next check from a stream is done with the one that it has answered,
+    /// though the socket may still hold that answer back.
+    fn let_go_of_sent(&mut self, socket: u64, task: TaskId) {
+        let held = self.sockets.only_held(socket).and_then(|check| self.still_open(check));
+        let sent = |slot: &u32| self.checks[*slot].passed(Stage::AppSend) && self.checks[*slot].sender == task;
+        if let Some(slot) = held.filter(sent) {
+            self.let_go(slot);
         }
     }
 

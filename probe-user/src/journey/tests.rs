@@ -1136,6 +1136,28 @@ mod socket {
         assert_eq!((sent.at, sent.task), (MonoNs(3 * MS), OTHER_WORKER));
     }
 
+    /// Two checks on a connection whose window is closed, each answered before the next is read.
+    fn answered_one_by_one(reader: TaskId) -> Run {
+        let (one, two) = (request(2, 100), request(2, 120));
+        let mut scene = Scene::new();
+        scene.ingress(MS, PNIC, 0x1000, &one).enqueue_last(MS + 1, TCP);
+        scene.read(2 * MS, WORKER, TCP, 20, 0).send(3 * MS, WORKER, TCP);
+        scene.ingress(4 * MS, PNIC, 0x3000, &two).enqueue_last(4 * MS + 1, TCP);
+        scene.read(5 * MS, reader, TCP, 20, 0).send(6 * MS, reader, TCP);
+        scene.egress(43 * MS, PNIC, 0x2000, &reply_to(&one)).xmit(43 * MS + 1, PNIC, 0x2000);
+        scene.egress(44 * MS, PNIC, 0x4000, &reply_to(&two)).xmit(44 * MS + 1, PNIC, 0x4000);
+        scene.run()
+    }
+
+    #[test]
+    fn a_thread_that_reads_its_next_check_has_answered_the_one_before() {
+        let run = answered_one_by_one(WORKER);
+        let sent = |index: usize| run.ended[index].stamp(Stage::AppSend).map(|stamp| stamp.at);
+        assert_eq!((sent(0), sent(1)), (Some(MonoNs(3 * MS)), Some(MonoNs(6 * MS))));
+        let run = answered_one_by_one(OTHER_WORKER);
+        assert!(run.ended[1].stamp(Stage::AppSend).is_none(), "whose answer the call was is not known");
+    }
+
     #[test]
     fn a_packet_of_the_send_call_itself_is_earlier_than_the_end_of_the_call() {
         let (one, two) = (request(2, 100), request(2, 120));

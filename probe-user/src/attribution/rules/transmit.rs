@@ -19,6 +19,12 @@ const STOPPED_BITS: u32 = 1 | 2 | 4;
 /// How long Linux delays an acknowledgement: a reply held by Nagle waits for it.
 const DELAYED_ACK: std::ops::Range<u64> = 35_000_000..50_000_000;
 
+/// How long data that was held back counts as what a later answer is appended to.
+const HELD_KEPT: DurNs = DurNs::from_secs(1);
+/// Whether the answer has left is not known.
+const APPENDED: &str = "sent to the socket, which still held an earlier answer back: one that is appended to that, and \
+                        does not begin a segment, is not recognised when it leaves";
+
 /// Between the reply's send call and its first packet.
 pub(in crate::attribution) fn send(leg: &Leg<'_>) -> Vec<Piece> {
     let time = leg.time();
@@ -36,6 +42,9 @@ pub(in crate::attribution) fn send(leg: &Leg<'_>) -> Vec<Piece> {
     };
     let until = leg.to.min(leg.from.after(NOTICEABLE)).max(leg.from);
     match leg.evidence.held_send(leg.start.task, leg.from, until).or_else(|| later_part(leg)) {
+        Some(held) if leg.end.is_none() && leg.evidence.held_earlier(held, held.at.before(HELD_KEPT)) => {
+            vec![Piece::unexplained(leg.from, leg.to, leg.span, APPENDED)]
+        }
         Some(held) => vec![held_back(leg, held, fact)],
         None => {
             let reason = "sent to the socket, which held nothing back: an answer that does not begin a segment \
@@ -56,17 +65,16 @@ fn held_back(leg: &Leg<'_>, held: &HeldSend, fact: String) -> Piece {
     let SendHeldBody { unsent, in_flight, packets_out, congestion_window, .. } = held.body;
     match held.by() {
         HeldBy::Window => {
-            let charge = Charge::new(Cause::ExternalOutsideHost, None, fact).with(Some(window(held)));
+            let charge = Charge::new(Cause::ExternalOutsideHost, None, window(held)).with(Some(fact));
             Piece::charged(leg.from, leg.to, leg.span, charge.meaning(NOT_READ))
         }
         HeldBy::Nagle => {
             let why =
                 format!("{unsent} bytes waited for an acknowledgement of {in_flight} before them (no TCP_NODELAY)");
             let delayed = DELAYED_ACK.contains(&leg.time().0);
-            let nagle =
-                delayed.then(|| "about 40 ms: Nagle's algorithm waiting for a delayed acknowledgement".to_owned());
-            let charge = Charge::new(Cause::AppSocketQueue, Some(offender), fact).with(Some(why)).with(nagle);
-            Piece::charged(leg.from, leg.to, leg.span, charge.meaning("the reply is held in the send queue"))
+            let delay = if delayed { "about 40 ms, a delayed acknowledgement; " } else { "" };
+            let charge = Charge::new(Cause::AppSocketQueue, Some(offender), format!("{delay}{why}")).with(Some(fact));
+            Piece::charged(leg.from, leg.to, leg.span, charge.meaning(NAGLE))
         }
         HeldBy::Congestion => {
             let reason = format!(
@@ -82,6 +90,8 @@ fn held_back(leg: &Leg<'_>, held: &HeldSend, fact: String) -> Piece {
     }
 }
 
+/// What is true of `app.socket_queue` where a small answer waits for an acknowledgement.
+const NAGLE: &str = "Nagle's algorithm holds the reply in the send queue";
 /// What is true of `external.outside_host` where the peer does not read.
 pub(super) const NOT_READ: &str = "the client does not read what it was sent";
 
