@@ -139,6 +139,10 @@ fn unseen(leg: &Leg<'_>, end: &Stamp) -> String {
         ),
         0 if blind.softirqs => "in the receive path, and softirqs are not watched".to_owned(),
         0 => "in the receive path, where no long softirq was seen".to_owned(),
+        // What comes after a drop is the drop's.
+        _ if leg.journey.drops.iter().any(|drop| drop.at >= leg.from) => {
+            "in the receive path, before a drop".to_owned()
+        }
         copies => format!("the request had to be sent {} more, and {drops}", counted(u64::from(copies), "time")),
     }
 }

@@ -195,6 +195,7 @@ struct Part<'a> {
     offender: Option<&'a Offender>,
     time: DurNs,
     longest: &'a Entry,
+    entries: usize,
 }
 
 /// The parts of a ledger, largest first; equal ones in the order of their time.
@@ -215,10 +216,11 @@ fn parts(entries: &[Entry]) -> Vec<Part<'_>> {
 impl<'a> Part<'a> {
     fn of(entry: &'a Entry) -> Self {
         let offender = entry.offender.as_ref();
-        Self { cause: entry.cause, span: entry.span, offender, time: entry.time(), longest: entry }
+        Self { cause: entry.cause, span: entry.span, offender, time: entry.time(), longest: entry, entries: 1 }
     }
 
     fn take(&mut self, entry: &'a Entry) {
+        self.entries += 1;
         self.time = self.time.plus(entry.time());
         if entry.time() > self.longest.time() {
             self.longest = entry;
@@ -238,7 +240,9 @@ impl<'a> Part<'a> {
         if facts.is_empty() {
             self.start()
         } else {
-            self.start().dim(":").flow(Look::Plain, format!(" {}", facts.join("; ")))
+            let most =
+                if self.entries > 1 { format!(", most in one of {} parts:", self.entries) } else { ":".to_owned() };
+            self.start().dim(most).flow(Look::Plain, format!(" {}", facts.join("; ")))
         }
     }
 

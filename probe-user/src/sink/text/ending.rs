@@ -149,14 +149,18 @@ pub(super) fn loss(report: &LossReport, dropped: u64) -> Vec<Line> {
     if report.lost > 0 {
         lines.push(labelled("next", "the rings were full: give --ring-size a larger value", Look::Warn));
     }
-    if report.brief + report.unreported > 0 {
-        let text = format!(
-            "        too many checks at once: {} were counted only, and {} reports of open ones left out",
-            report.brief, report.unreported
-        );
-        lines.push(Line::new().add(Look::Warn, text));
+    if let Some(text) = left_out(report.brief, report.unreported) {
+        lines.push(Line::hanging(INDENT).flow(Look::Warn, text));
     }
     lines
+}
+
+/// What was not told of checks, of which there were too many at once.
+fn left_out(brief: u64, unreported: u64) -> Option<String> {
+    let parts = [(brief, "checks were counted and not shown"), (unreported, "reports of open ones were left out")];
+    let parts: Vec<String> =
+        parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    (!parts.is_empty()).then(|| format!("{:INDENT$}too many checks at once: {}", "", parts.join(", and ")))
 }
 
 /// The run in a line.

@@ -11,11 +11,13 @@ const NARROWEST: usize = 10;
 /// What stands before the bar.
 const INDENT: usize = 13;
 
-/// Who holds a check: a span, or the host, when no stage tells where in it.
+/// Who holds a check: a span, or the host, when no stage tells where in it; nobody, when its packet was
+/// dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holder {
     Span(Span),
     Host,
+    Nobody,
 }
 
 impl Holder {
@@ -23,6 +25,7 @@ impl Holder {
         match self {
             Self::Span(span) => span.name(),
             Self::Host => "somewhere on this host",
+            Self::Nobody => "dropped on this host",
         }
     }
 }
@@ -68,6 +71,7 @@ fn draw((span, time): (Holder, DurNs), whole: u64, columns: usize) -> impl Itera
 const fn letter(holder: Holder) -> char {
     match holder {
         Holder::Host => '?',
+        Holder::Nobody => 'x',
         Holder::Span(Span::Receive) => 'r',
         Holder::Span(Span::Forward) => 'f',
         Holder::Span(Span::Vm) => 'V',
@@ -86,14 +90,21 @@ fn spans(journey: &Journey) -> Vec<(Holder, DurNs)> {
     let ends = ends.chain(std::iter::once((None, journey.known_until)));
     let mut spans: Vec<(Holder, DurNs)> = Vec::new();
     for (stamp, (next, end)) in journey.stamps.iter().zip(ends) {
-        let (span, time) = (span_after(stamp, next, journey.perspective), end.since(stamp.at));
-        match spans.last_mut() {
-            Some((last, sum)) if *last == span => *sum = sum.plus(time),
-            _ => spans.push((span, time)),
-        }
+        let span = span_after(stamp, next, journey.perspective);
+        let dropped = journey.drops.iter().map(|drop| drop.at).filter(|at| stamp.at <= *at && *at < end).min();
+        let dropped = dropped.filter(|_| span == Holder::Host).unwrap_or(end);
+        add(&mut spans, span, dropped.since(stamp.at));
+        add(&mut spans, Holder::Nobody, end.since(dropped));
     }
-    spans.retain(|(_, time)| *time != DurNs::ZERO);
     spans
+}
+
+fn add(spans: &mut Vec<(Holder, DurNs)>, holder: Holder, time: DurNs) {
+    match spans.last_mut() {
+        _ if time == DurNs::ZERO => {}
+        Some((last, sum)) if *last == holder => *sum = sum.plus(time),
+        _ => spans.push((holder, time)),
+    }
 }
 
 /// Who holds the check between `stamp` and the stage `next`.
@@ -110,8 +121,9 @@ fn span_after(stamp: &Stamp, next: Option<Stage>, perspective: Perspective) -> H
 #[cfg(test)]
 mod tests {
     use super::bar;
-    use crate::attribution::story::{MS, Story};
-    use crate::journey::{Journey, Stage};
+    use crate::attribution::story::{MS, Story, at};
+    use crate::event::InterfaceId;
+    use crate::journey::{Journey, PacketDrop, Stage};
 
     fn shown(journey: &Journey) -> String {
         bar(journey, 100).iter().flat_map(|line| line.render(100, false)).collect()
@@ -123,6 +135,15 @@ mod tests {
         story.stamp(100, Stage::PnicRx, None).stamp(100 * MS, Stage::PnicQueue, None);
         let text = shown(&story.journey);
         assert!(text.contains("[????") && text.contains("somewhere on this host 99.9 ms"), "{text}");
+        story.journey.drops.push(PacketDrop {
+            at: at(150),
+            reply: false,
+            reason: 8,
+            location: 0,
+            interface: InterfaceId::default(),
+        });
+        let text = shown(&story.journey);
+        assert!(text.contains("xxxx") && text.contains("dropped on this host 99.8 ms"), "{text}");
         let text = shown(&Story::served(100 * MS).journey);
         assert!(text.contains("receive 4.00 µs") && !text.contains('?'), "{text}");
     }
