@@ -123,6 +123,10 @@ scenarios! {
     a_sync_behind_the_log_of_btrfs_is_the_journal: "btrfs-log-commit",
     a_full_accept_queue_of_nginx_ignores_connection_requests: "nginx-accept-queue-full",
     commits_of_postgres_behind_a_frozen_disk_are_storage: "postgres-checkpoint",
+    a_firewall_is_no_full_accept_queue: "connect-firewall",
+    an_answer_in_two_parts_without_nagle_is_not_held: "tcp-two-parts-at-once",
+    a_full_send_buffer_is_the_client_that_does_not_read: "send-buffer-full",
+    of_two_services_the_late_one_is_named: "one-of-two-services-late",
 }
 
 #[test]

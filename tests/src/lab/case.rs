@@ -95,7 +95,8 @@ pub struct Process {
     pub backlog: Option<u32>,
     /// Checks are HTTP requests, two at a time on one connection (TCP).
     pub http: bool,
-    /// Bytes of every answer, for a client whose receive buffer holds two of them (TCP).
+    /// Bytes of every answer, for a client whose receive buffer holds two of them (TCP). The host's
+    /// NIC is then given one segment at a time.
     pub answer_bytes: Option<usize>,
     /// What the name server does with its questions; it then asks one of the lab's own.
     pub resolve: Option<&'static str>,
@@ -107,6 +108,8 @@ pub struct Process {
     pub work_us: u64,
     /// Receive buffer, bytes.
     pub receive_buffer: Option<usize>,
+    /// Send buffer of a connection, bytes (TCP).
+    pub send_buffer: Option<usize>,
     /// Bytes of access log for every check; a log shipper reads them.
     pub access_log_bytes: Option<usize>,
     /// One thread reads the checks and hands them over to another.
@@ -169,6 +172,8 @@ pub enum Fault {
     },
     /// Another service, at the client, answers late.
     Dependency,
+    /// A rule of the host's firewall drops connection requests to the server.
+    Firewall,
     /// The server's disk is frozen while it uses a file.
     FrozenDisk,
     /// Another client asks the server for this, which takes long.
@@ -206,7 +211,7 @@ pub enum Fault {
     ClientSplits {
         /// Time between the two, ms.
         pause_ms: u64,
-        /// The route to the server becomes a black hole then, for so long, ms.
+        /// The route to the server becomes a black hole then, for so long, ms; and that three times.
         blackhole_ms: u64,
     },
     /// Datagrams for nobody come in through a second NIC; each is expensive to receive, and CPU 1
@@ -255,6 +260,11 @@ pub struct Expect {
     pub at_least: usize,
 }
 
+/// The work that every check is.
+const WORK: &[&str] = &["app.on_cpu"];
+/// Payload of a full TCP segment with timestamps, over a device for 1,500 bytes.
+const SEGMENT_BYTES: usize = 1_448;
+
 /// Healthy until told otherwise.
 const QUIET: Case = Case {
     name: "healthy",
@@ -287,6 +297,7 @@ const ECHO: Process = Process {
     workers: 1,
     work_us: 0,
     receive_buffer: None,
+    send_buffer: None,
     access_log_bytes: None,
     hand_over: false,
     event_loop: None,
@@ -406,7 +417,7 @@ pub const CASES: &[Case] = &[
         server: Server::Process(Process { work_us: 2_000, cpu: Some(1), ..ECHO }),
         fault: Fault::Hogs { threads: 12 },
         fault_ms: 800,
-        expect: slow(&["app.runqueue"], "batch-report"),
+        expect: Expect { beside: WORK, ..slow(&["app.runqueue"], "batch-report") },
         proof: Counter::RunDelay,
         service: Some(Service::Neither),
         ..QUIET
@@ -417,7 +428,7 @@ pub const CASES: &[Case] = &[
         server: Server::Process(Process { work_us: 2_000, cpu: Some(1), ..ECHO }),
         fault: Fault::Quota { percent: 4 },
         fault_ms: 800,
-        expect: slow(&["app.quota_throttle"], "whylag-lab"),
+        expect: Expect { beside: WORK, ..slow(&["app.quota_throttle"], "whylag-lab") },
         twin_of: Some("cpu-neighbours"),
         proof: Counter::Throttled,
         service: Some(Service::Neither),
@@ -1005,7 +1016,7 @@ pub const CASES: &[Case] = &[
         server: Server::Process(Process { tcp: true, ..ECHO }),
         interval_ms: 20,
         fault: Fault::ClientSplits { pause_ms: 30, blackhole_ms: 100 },
-        expect: Expect { slow: &["host.forwarding"], lost: &[], offender: None, beside: &[], at_least: 1 },
+        expect: Expect { slow: &["host.forwarding"], lost: &[], offender: None, beside: &[], at_least: 5 },
         twin_of: Some("request-rest-late"),
         proof: Counter::NotForwarded,
         ..QUIET
@@ -1013,11 +1024,11 @@ pub const CASES: &[Case] = &[
     Case {
         name: "client-window-closed",
         claim: "the client does not read, and an answer waits for room in its receive window",
-        server: Server::Process(Process { tcp: true, answer_bytes: Some(1_024), ..ECHO }),
+        server: Server::Process(Process { tcp: true, answer_bytes: Some(SEGMENT_BYTES), ..ECHO }),
         interval_ms: 20,
         fault: Fault::ClientReadsLate,
         fault_ms: 600,
-        expect: Expect { slow: &["external.outside_host"], lost: &[], offender: None, beside: &[], at_least: 1 },
+        expect: Expect { slow: &["external.outside_host"], lost: &[], offender: None, beside: &[], at_least: 5 },
         twin_of: Some("tcp-delayed-ack"),
         proof: Counter::FaultLog,
         ..QUIET
@@ -1053,7 +1064,7 @@ pub const CASES: &[Case] = &[
         server: Server::Process(Process { work_us: 4_000, cpu: Some(1), ..ECHO }),
         fault: Fault::ReceiveStorm { sockets: 1, burst: 24, mbit: 10 },
         fault_ms: 600,
-        expect: slow(&["host.cpu_gap"], "softirq NET_RX CPU 1"),
+        expect: Expect { beside: WORK, ..slow(&["host.cpu_gap"], "softirq NET_RX CPU 1") },
         twin_of: Some("cpu-neighbours"),
         proof: Counter::SoftirqTime,
         ..QUIET
@@ -1064,7 +1075,7 @@ pub const CASES: &[Case] = &[
         server: Server::Process(Process { work_us: 4_000, cpu: Some(1), ..ECHO }),
         fault: Fault::ReceiveStorm { sockets: 1, burst: 7, mbit: 10 },
         fault_ms: 600,
-        expect: slow(&["host.cpu_gap"], "softirq NET_RX CPU 1"),
+        expect: Expect { beside: WORK, ..slow(&["host.cpu_gap"], "softirq NET_RX CPU 1") },
         twin_of: Some("handler-computes"),
         proof: Counter::SoftirqTime,
         ..QUIET
@@ -1238,6 +1249,56 @@ pub const CASES: &[Case] = &[
         disk: Medium::InMemory,
         // A commit goes through five threads of the kernel, which takes up to 15 ms beside others' work.
         slowdown: 2,
+        ..QUIET
+    },
+    Case {
+        name: "connect-firewall",
+        claim: "a rule of the host's firewall drops connection requests",
+        server: Server::Process(EACH_HANDSHAKE),
+        interval_ms: 20,
+        fault: Fault::Firewall,
+        fault_ms: 1_900,
+        expect: slow(&["host.forwarding"], PNIC),
+        twin_of: Some("accept-queue-full"),
+        proof: Counter::NotForwarded,
+        ..QUIET
+    },
+    Case {
+        name: "tcp-two-parts-at-once",
+        claim: "each answer is sent in two parts, with TCP_NODELAY, and nothing is blamed",
+        server: Server::Process(Process { tcp: true, fault: ServeFault::TwoPartsAtOnce, ..ECHO }),
+        interval_ms: 60,
+        fault: Fault::Server,
+        fault_ms: 900,
+        twin_of: Some("tcp-delayed-ack"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "send-buffer-full",
+        claim: "the client does not read, and the serving thread waits for room in its small send buffer",
+        server: Server::Process(Process {
+            tcp: true,
+            answer_bytes: Some(SEGMENT_BYTES),
+            send_buffer: Some(4 * SEGMENT_BYTES),
+            ..ECHO
+        }),
+        interval_ms: 20,
+        fault: Fault::ClientReadsLate,
+        fault_ms: 600,
+        expect: Expect { slow: &["external.outside_host"], lost: &[], offender: None, beside: &[], at_least: 5 },
+        twin_of: Some("log-pipe-full"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "one-of-two-services-late",
+        claim: "the serving thread asks two services, and waits for the one that it asked first",
+        server: in_server(ServeFault::TwoDependencies),
+        fault: Fault::Dependency,
+        expect: slow(&["dependency.remote"], "10.77.0.1:5000"),
+        twin_of: Some("dependency-late"),
+        proof: Counter::FaultLog,
         ..QUIET
     },
 ];

@@ -91,6 +91,10 @@ pub(super) fn start_server(
         Server::Real(real) => return start_host(launcher, real, world, disk),
         Server::Process(options) => options,
     };
+    if options.answer_bytes.is_some() {
+        // Answers that wait for room are then not merged, and each is recognised.
+        world.host.run("ip", &format!("link set {PNIC} gso_max_segs 1"))?;
+    }
     let resolver = options.resolve.map(|_| world.client_address());
     let leash = Leash { cpu: options.cpu, nice: Some(options.nice), resolver, ..world.server_netns().leash() };
     let mut command = launcher.role_command(&leash, "serve", options.args());
@@ -159,6 +163,7 @@ impl ServerOptions {
         args.extend(self.hand_over.then(|| "--hand-over".to_owned()));
         args.extend(self.event_loop.map(|kind| format!("--event-loop={}", kind.name())));
         args.extend(self.receive_buffer.map(|bytes| format!("--receive-buffer={bytes}")));
+        args.extend(self.send_buffer.map(|bytes| format!("--send-buffer={bytes}")));
         args.extend(self.access_log_bytes.map(|bytes| format!("--access-log-bytes={bytes}")));
         args
     }
@@ -218,7 +223,9 @@ pub(super) fn start_troublemaker(
         }
         Fault::SlowConsumer { sockets } => start_bulk(launcher, world, sockets).map(Some),
         Fault::Dependency => {
-            launcher.role(&world.client.leash(), "backend", [format!("--listen={}", dependency(world))]).map(Some)
+            let late = dependency(world);
+            let listen = [late.port(), late.port() + 1].map(|port| format!("--listen={}:{port}", late.ip()));
+            launcher.role(&world.client.leash(), "backend", listen).map(Some)
         }
         Fault::Asked(words) | Fault::AskedOnFrozenDisk(words) => start_provoker(launcher, case, world, words),
         Fault::Inspector => {

@@ -19,6 +19,7 @@ pub mod demo;
 mod device;
 pub mod excerpt;
 pub mod figures;
+mod firewall;
 pub mod guest;
 pub mod leash;
 pub mod machine;

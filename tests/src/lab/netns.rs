@@ -4,6 +4,7 @@ use super::leash::{self, Leash};
 use super::process::{Launcher, Process};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 
 /// A network namespace.
@@ -51,6 +52,12 @@ impl Netns {
     /// The program fails.
     pub fn run(&self, program: &str, args: &str) -> Result<String> {
         self.launcher.output(&self.path, program, args)
+    }
+
+    /// The command `program`, in it.
+    #[must_use]
+    pub fn command(&self, program: &Path) -> Command {
+        self.leash().command(&self.launcher.lab, program)
     }
 
     /// Writes a network setting of it, such as `net/ipv4/ip_forward`.

@@ -4,13 +4,14 @@ use super::case::{Case, Fault, Server};
 use super::cast::{Disk, start_client, start_server, start_shipper, start_troublemaker};
 use super::cgroup::{CpuGroup, MemoryGroup};
 use super::clock::{mono_ns, wall_offset_ns};
+use super::firewall;
 use super::machine::Machine;
 use super::message::{Announcement, Check, Order};
 use super::process::{Launcher, Process};
 use super::software::fetch;
 use super::truth::Proof;
 use super::whylag::{Attach, Said, Whylag};
-use super::workload::DISK_THROTTLE;
+use super::workload::{DISK_THROTTLE, PORT};
 use super::world::{POD_NIC, VNIC, World};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
@@ -27,6 +28,8 @@ const CONTROL_PERIODS: usize = 3;
 const RECOVERY: Duration = Duration::from_millis(200);
 /// What the server's cgroup may newly use, where that is limited, bytes.
 const MEMORY_LIMIT_BYTES: u64 = 2 << 20;
+/// Until a segment that was dropped has been sent again, and all that was behind it is answered.
+const RESENT: Duration = Duration::from_millis(300);
 /// Nothing in the lab takes longer, whatever the slowdown.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -102,6 +105,11 @@ pub fn run(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<
         && let Err(why) = case.disk.tools()
     {
         return Ok(Run::Skipped(format!("{} cannot be made without Debian: {why:#}", case.disk.name())));
+    }
+    if case.fault == Fault::Firewall
+        && let Err(why) = firewall::unpacked()
+    {
+        return Ok(Run::Skipped(format!("iptables cannot be had from Debian: {why:#}")));
     }
     let mut rig = Rig::set_up(launcher, case, attach)?;
     let machine = Machine::now();
@@ -273,6 +281,7 @@ impl Rig {
             Fault::Stopped => self.bracket(|rig| rig.stop_server(time)),
             Fault::Quota { percent } => self.bracket(|rig| rig.throttle(percent, time)),
             Fault::Blackhole => self.bracket(|rig| rig.lose_route(time)),
+            Fault::Firewall => self.bracket(|rig| rig.refuse_connections(time)),
             Fault::ClientLink => self.bracket(|rig| rig.cut_client(time)),
             Fault::ServerAndBlackhole { after_ms, for_ms } => self.fail_server_and_lose_route(after_ms, for_ms),
             Fault::ClientSplits { pause_ms, blackhole_ms: 0 } => self.delay_client(Order::Split { ms, pause_ms }),
@@ -322,15 +331,26 @@ impl Rig {
         Ok(())
     }
 
-    /// One check in two parts, of which the second meets the black hole.
+    /// Three times a check in two parts, of which the second meets the black hole.
     fn drop_rest(&mut self, pause_ms: u64, blackhole_ms: u64) -> Result<()> {
         self.bracket(|rig| {
-            rig.client.order(Order::Split { ms: 1, pause_ms })?;
-            rig.collect(|rig| rig.window.began_ns > 0)?;
-            rig.lose_route(Duration::from_millis(blackhole_ms))?;
-            rig.collect(|rig| rig.window.ended_ns > 0)?;
-            rig.collect_for(Duration::from_millis(1))
+            for _ in 0..3 {
+                rig.window = Window::default();
+                rig.client.order(Order::Split { ms: 1, pause_ms })?;
+                rig.collect(|rig| rig.window.began_ns > 0)?;
+                rig.lose_route(Duration::from_millis(blackhole_ms))?;
+                rig.collect(|rig| rig.window.ended_ns > 0)?;
+                rig.collect_for(RESENT)?;
+            }
+            Ok(())
         })
+    }
+
+    fn refuse_connections(&self, time: Duration) -> Result<()> {
+        let rule = format!("INPUT -p tcp --dport {PORT} --syn -j DROP");
+        firewall::change(&self.world.host, &format!("-A {rule}"))?;
+        sleep(time);
+        firewall::change(&self.world.host, &format!("-D {rule}"))
     }
 
     fn fail_and_stop_server(&mut self, time: Duration) -> Result<()> {

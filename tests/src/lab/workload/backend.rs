@@ -1,4 +1,4 @@
-//! Another service: answers each question after as many milliseconds as the question says.
+//! Other services: each answers questions after as many milliseconds as the question says.
 
 use super::super::message::{Announcement, announce, obey_orders};
 use super::{set_comm, spawn};
@@ -10,15 +10,17 @@ use std::time::Duration;
 /// Options of `lab role backend`.
 #[derive(Debug, clap::Args)]
 pub struct BackendArgs {
-    /// Where it listens.
-    #[arg(long)]
-    listen: SocketAddrV4,
+    /// Where it listens, each place a service of its own.
+    #[arg(long, required = true)]
+    listen: Vec<SocketAddrV4>,
 }
 
 pub(super) fn backend(args: &BackendArgs) -> Result<()> {
     set_comm("backend")?;
-    let socket = UdpSocket::bind(args.listen).context("bind the service's socket")?;
-    spawn("backend-worker", move || answer_late(&socket))?;
+    for listen in &args.listen {
+        let socket = UdpSocket::bind(listen).context("bind the service's socket")?;
+        spawn("backend-worker", move || answer_late(&socket))?;
+    }
     announce(Announcement::Ready);
     obey_orders(|_| Ok(()))
 }

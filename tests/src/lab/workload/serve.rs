@@ -8,7 +8,8 @@ use super::event_loop::{self, EventLoop};
 use super::fault::{Armed, compute};
 use super::{HTTP_PATH_BYTES, PAYLOAD_BYTES, PORT, file, memory, set_comm, spawn};
 use anyhow::{Context, Result};
-use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_reuseaddr};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_reuseaddr, set_socket_send_buffer_size};
 use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
 use std::io::{ErrorKind, Read, Write, stderr};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
@@ -35,8 +36,12 @@ pub enum ServeFault {
     Silent,
     /// Answers are sent in two parts, with Nagle's algorithm on (TCP).
     TwoParts,
+    /// The same with Nagle's algorithm off.
+    TwoPartsAtOnce,
     /// The handler asks another service, which answers late.
     Dependency,
+    /// The handler asks two other services, of which the first answers late, and the second at once.
+    TwoDependencies,
     /// The handler asks for the address of a name.
     Resolve,
     /// The handler writes to a file and syncs it.
@@ -69,7 +74,9 @@ impl ServeFault {
             Self::AcceptLate => "accept-late",
             Self::Silent => "silent",
             Self::TwoParts => "two-parts",
+            Self::TwoPartsAtOnce => "two-parts-at-once",
             Self::Dependency => "dependency",
+            Self::TwoDependencies => "two-dependencies",
             Self::Resolve => "resolve",
             Self::FileSync => "file-sync",
             Self::FileWrite => "file-write",
@@ -101,6 +108,9 @@ pub struct ServeArgs {
     /// Size of the receive buffer, bytes (UDP).
     #[arg(long)]
     receive_buffer: Option<usize>,
+    /// Size of the send buffer of a connection, bytes (TCP).
+    #[arg(long)]
+    send_buffer: Option<usize>,
     /// Write a line of this many bytes to standard error for every check.
     #[arg(long)]
     access_log_bytes: Option<usize>,
@@ -170,7 +180,9 @@ impl Server {
             ServeFault::LockComputing | ServeFault::LockAsleep | ServeFault::LockWriting => {
                 roll_up.send(ms).context("stats-rollup ended")?;
             }
-            ServeFault::Silent | ServeFault::TwoParts => self.begin(Duration::from_millis(ms))?,
+            ServeFault::Silent | ServeFault::TwoParts | ServeFault::TwoPartsAtOnce => {
+                self.begin(Duration::from_millis(ms))?;
+            }
             _ => self.armed.arm(ms),
         }
         Ok(())
@@ -291,6 +303,9 @@ impl Server {
 
     fn answer_stream(&self, mut stream: TcpStream) -> Result<()> {
         stream.set_nodelay(self.args.fault != ServeFault::TwoParts).context("set TCP_NODELAY")?;
+        if let Some(bytes) = self.args.send_buffer {
+            set_socket_send_buffer_size(&stream, bytes).context("set the send buffer")?;
+        }
         let mut check = [0; PAYLOAD_BYTES];
         loop {
             match stream.read_exact(&mut check) {
@@ -303,9 +318,10 @@ impl Server {
         }
     }
 
-    /// In two parts, the second is held back until the client has acknowledged the first.
+    /// In two parts, with Nagle's algorithm the second is held back until the client has acknowledged
+    /// the first.
     fn answer_on(&self, stream: &mut TcpStream, check: &[u8]) -> Result<()> {
-        if self.is_faulty(ServeFault::TwoParts) {
+        if self.is_faulty(ServeFault::TwoParts) || self.is_faulty(ServeFault::TwoPartsAtOnce) {
             stream.write_all(b"OK: ").context("answer a check")?;
         }
         let mut answer = http_answer(check).unwrap_or_else(|| check.to_vec());
@@ -319,6 +335,7 @@ impl Server {
             ServeFault::Sleep => self.armed.strike(sleep),
             ServeFault::Compute => self.armed.strike(compute),
             ServeFault::Dependency => self.try_strike(|time| self.ask(time))?,
+            ServeFault::TwoDependencies => self.try_strike(|time| self.ask_two(time))?,
             ServeFault::Resolve => self.try_strike(|time| self.resolve(time))?,
             ServeFault::FileSync => self.try_strike(|_| file::write_and_sync(self.file()?))?,
             ServeFault::FileWrite => self.try_strike(|_| file::write_much(self.file()?))?,
@@ -328,7 +345,7 @@ impl Server {
             ServeFault::FileRead => self.try_strike(|_| file::read(self.file()?))?,
             ServeFault::MemoryMap => self.try_strike(memory::map_and_unmap)?,
             ServeFault::LockComputing | ServeFault::LockAsleep | ServeFault::LockWriting => {}
-            ServeFault::AcceptLate | ServeFault::Silent | ServeFault::TwoParts => {}
+            ServeFault::AcceptLate | ServeFault::Silent | ServeFault::TwoParts | ServeFault::TwoPartsAtOnce => {}
         }
         compute(Duration::from_micros(self.args.work_us));
         *self.answered.lock().unwrap_or_else(PoisonError::into_inner) += 1;
@@ -344,11 +361,23 @@ impl Server {
 
     /// Asks the other service, which takes its time.
     fn ask(&self, time: Duration) -> Result<()> {
-        let to = self.args.dependency.context("--dependency is needed")?;
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("bind a socket")?;
-        socket.connect(to).context("connect to the other service")?;
-        socket.send(&time.as_millis().to_string().into_bytes()).context("ask the other service")?;
-        socket.recv(&mut [0; 16]).context("hear from the other service")?;
+        hear(&ask(self.args.dependency.context("--dependency is needed")?, time)?)
+    }
+
+    /// Asks the other service, which takes its time, and the one behind it, which does not; takes
+    /// the answers as they come.
+    fn ask_two(&self, time: Duration) -> Result<()> {
+        let late = self.args.dependency.context("--dependency is needed")?;
+        let prompt = SocketAddrV4::new(*late.ip(), late.port() + 1);
+        let mut open = vec![ask(late, time)?, ask(prompt, Duration::ZERO)?];
+        while !open.is_empty() {
+            let mut ready: Vec<PollFd<'_>> = open.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
+            poll(&mut ready, None).context("wait for the other services")?;
+            let answered: Vec<bool> = ready.iter().map(|socket| !socket.revents().is_empty()).collect();
+            for (index, _) in answered.iter().enumerate().rev().filter(|(_, answered)| **answered) {
+                hear(&open.remove(index))?;
+            }
+        }
         Ok(())
     }
 
@@ -368,6 +397,19 @@ impl Server {
         line.push(b'\n');
         stderr().write_all(&line).context("write the access log")
     }
+}
+
+/// Asks a service to answer after `time`.
+fn ask(to: SocketAddrV4, time: Duration) -> Result<UdpSocket> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("bind a socket")?;
+    socket.connect(to).context("connect to the other service")?;
+    socket.send(&time.as_millis().to_string().into_bytes()).context("ask the other service")?;
+    Ok(socket)
+}
+
+fn hear(socket: &UdpSocket) -> Result<()> {
+    socket.recv(&mut [0; 16]).context("hear from the other service")?;
+    Ok(())
 }
 
 /// A listener for checks on every address, with room for `backlog` connections.
