@@ -1,7 +1,7 @@
 //! Golden replays: recordings of the lab's worlds, and what is concluded from them.
 //!
 //! Each `tests/data/NAME.whylag` is a run of the lab case NAME (`cargo xtask lab run NAME --record
-//! FILE`, with the groups of its threads renamed). `NAME.expected` beside it holds a line per check,
+//! FILE`, with the groups of its threads, and services of the machine that happened to run, renamed). `NAME.expected` beside it holds a line per check,
 //! then episode, loss and summary as they are printed; `NAME.KIND.folded` and `NAME.KIND.svg` are
 //! its flame graphs. `UPDATE=1 cargo test --test golden` writes them anew; review the difference
 //! like code.
@@ -127,14 +127,21 @@ fn each_recording_has_the_verdict_of_its_case() {
     let cases = [
         ("asking-behind-shaper", "nic.qdisc"),
         ("backlog-behind-storm", "nic.drop"),
+        ("client-window-closed", "external.outside_host"),
+        ("connect-firewall", "host.forwarding"),
         ("consumer-behind", "nic.tx_queue"),
+        ("consumer-starved", "nic.rx_softirq"),
+        ("cpu-neighbours", "app.runqueue"),
         ("cpu-quota", "app.quota_throttle"),
+        ("dns-deaf", "dependency.dns"),
         ("flush-stalls-pool", "storage.writeback"),
         ("handler-sleeps", "app.self_wait"),
         ("journal-commit", "storage.journal"),
         ("lock-holder-computes", "app.futex"),
+        ("log-pipe-full", "app.blocked_io"),
         ("memory-inspected", "kernel.lock"),
         ("neighbour-writes", "storage.writeback"),
+        ("one-of-two-services-late", "dependency.remote"),
         ("read-past-cache", "storage.block_queue"),
         ("receive-buffer-full", "app.socket_queue"),
         ("server-elsewhere-late", "external.outside_host"),
