@@ -5,7 +5,7 @@
 
 use core::{arch::asm, ptr};
 
-use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_ringbuf_query};
+use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_ringbuf_query};
 use probe_wire::{EventHeader, EventKind, Interrupt, LossRow};
 use zerocopy::FromBytes;
 
@@ -123,8 +123,7 @@ fn count(kind: EventKind, counter: impl FnOnce(&LossRow) -> &u64) {
 #[inline(always)]
 fn header<B>(state: &CpuState, time_ns: u64, seq: u64, kind: EventKind) -> EventHeader {
     const { assert!(size_of::<Record<B>>() == size_of::<EventHeader>() + size_of::<B>()) };
-    // SAFETY: the helper takes no argument.
-    let cpu = unsafe { bpf_get_smp_processor_id() };
+    let cpu = read::cpu();
     let task = read::current_task();
     EventHeader {
         time_ns,

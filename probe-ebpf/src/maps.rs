@@ -67,6 +67,15 @@ pub(crate) static WATCHED_PORTS: Array<u64, 1024> = Array::new();
 #[btf_map]
 pub(crate) static SCRATCH: PerCpuArray<Scratch, 3> = PerCpuArray::new();
 
+/// CPU number → threads that are watched and wait for that CPU, as far as is known: a number that
+/// stays too high costs records, no wrong ones. 8 KiB. The task programs write.
+#[btf_map]
+pub(crate) static AWAITED: Array<u64, MAX_CPUS> = Array::new();
+
+/// Number of a watched thread that can run → CPU for which it waits. The task programs write.
+#[btf_map]
+pub(crate) static WAITERS: LruHashMap<u64, u64, 16_384> = LruHashMap::new();
+
 /// 0 → what the self-test programs saw. They write, the loader reads.
 #[btf_map]
 pub(crate) static SELF_TEST: Array<SelfTest, 1> = Array::new();
@@ -114,6 +123,12 @@ pub(crate) struct CpuState {
     pub(crate) port_drops: Cell<u64>,
     /// The request that was completed last on this CPU.
     pub(crate) completed: Completed,
+    /// The stretch of time for which [`Self::runs`] counts.
+    pub(crate) runs_at: Cell<u64>,
+    /// Runs of threads that nobody watches reported in it.
+    pub(crate) runs: Cell<u64>,
+    /// Kernel locks that a watched thread waits for, or waited for in its slice.
+    pub(crate) spinning: Spinning,
 }
 
 /// A `bio` that waits for its device.
@@ -152,6 +167,97 @@ pub(crate) struct Completed {
     /// What the completion interrupts: an [`Interrupt`](probe_wire::Interrupt).
     pub(crate) interrupt: Cell<u32>,
     pub(crate) reserved: u32,
+}
+
+/// What a thread has waited for kernel locks in one slice on this CPU.
+#[repr(C)]
+pub(crate) struct Spinning {
+    /// Process and thread.
+    thread: Cell<u64>,
+    /// When the thread got this CPU, by the run queue's clock.
+    arrived_ns: Cell<u64>,
+    /// The wait that lasts.
+    pub(crate) wait: Cell<LockWait>,
+    /// Process and thread that had its lock when it began; 0 if the lock does not tell.
+    pub(crate) owner: Cell<u64>,
+    /// The name of that thread.
+    pub(crate) owner_name: [Cell<u64>; 2],
+    /// When the first wait began that no record has told of.
+    pub(crate) since_ns: Cell<u64>,
+    /// How long it waited since then.
+    pub(crate) sum_ns: Cell<u64>,
+    /// The longest of these waits, and how long that was.
+    pub(crate) longest: Cell<LockWait>,
+    longest_ns: Cell<u64>,
+    pub(crate) longest_owner: Cell<u64>,
+    pub(crate) longest_owner_name: [Cell<u64>; 2],
+    /// How many they are.
+    pub(crate) waits: Cell<u32>,
+    reserved: u32,
+}
+
+/// A wait for a kernel lock.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct LockWait {
+    /// 0 if there is none.
+    pub(crate) began_ns: u64,
+    pub(crate) lock: u64,
+    pub(crate) flags: u32,
+    pub(crate) reserved: u32,
+}
+
+impl LockWait {
+    pub(crate) const NONE: Self = Self { began_ns: 0, lock: 0, flags: 0, reserved: 0 };
+}
+
+impl Spinning {
+    /// Whether it is true of this slice: of a thread, from when it got this CPU.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, (thread, arrived_ns): (u64, u64)) -> bool {
+        self.thread.get() == thread && self.arrived_ns.get() == arrived_ns
+    }
+
+    /// Begins with another slice.
+    #[inline(always)]
+    pub(crate) fn start(&self, (thread, arrived_ns): (u64, u64)) {
+        self.thread.set(thread);
+        self.arrived_ns.set(arrived_ns);
+        self.clear();
+    }
+
+    /// The slice is over.
+    #[inline(always)]
+    pub(crate) fn forget(&self) {
+        self.thread.set(0);
+        self.wait.set(LockWait::NONE);
+        self.clear();
+    }
+
+    /// All has been told.
+    #[inline(always)]
+    pub(crate) fn clear(&self) {
+        self.sum_ns.set(0);
+        self.longest_ns.set(0);
+        self.waits.set(0);
+    }
+
+    /// Adds a wait, whose lock had the owner that was noted.
+    #[inline(always)]
+    pub(crate) fn add(&self, wait: &LockWait, took_ns: u64) {
+        if self.sum_ns.get() == 0 {
+            self.since_ns.set(wait.began_ns);
+        }
+        self.sum_ns.set(self.sum_ns.get() + took_ns);
+        self.waits.set(self.waits.get() + 1);
+        if took_ns >= self.longest_ns.get() {
+            self.longest_ns.set(took_ns);
+            self.longest.set(*wait);
+            self.longest_owner.set(self.owner.get());
+            self.longest_owner_name[0].set(self.owner_name[0].get());
+            self.longest_owner_name[1].set(self.owner_name[1].get());
+        }
+    }
 }
 
 /// Short softirqs of one vector.

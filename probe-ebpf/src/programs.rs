@@ -12,7 +12,7 @@ use probe_packet::Start;
 
 use crate::{
     hooks::{
-        backend, block, drop, neighbour,
+        backend, block, drop, lock, neighbour,
         packet::{self, Direction},
         qdisc, sched, self_test, sock, softirq, storage,
     },
@@ -82,6 +82,8 @@ tracepoint_program!(dirty_page, "writeback_dirty_page", storage::dirtied);
 tracepoint_program!(reclaim_begin, "mm_vmscan_direct_reclaim_begin", storage::reclaim_begin);
 tracepoint_program!(reclaim_end, "mm_vmscan_direct_reclaim_end", storage::reclaim_end);
 tracepoint_program!(memcg_begin, "mm_vmscan_memcg_reclaim_begin", storage::reclaim_begin);
+tracepoint_program!(lock_begin, "contention_begin", lock::begin);
+tracepoint_program!(lock_end, "contention_end", lock::end);
 tracepoint_program!(memcg_end, "mm_vmscan_memcg_reclaim_end", storage::group_reclaim_end);
 tracepoint_program!(rq_complete, "block_rq_complete", block::completed);
 tracepoint_program!(rq_issue, "block_rq_issue", block::issued);

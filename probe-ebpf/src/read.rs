@@ -5,7 +5,7 @@
 use core::{arch::asm, ffi::c_void, ptr};
 
 use aya_ebpf::helpers::{
-    bpf_get_current_task_btf, bpf_get_socket_cookie,
+    bpf_get_current_task_btf, bpf_get_smp_processor_id, bpf_get_socket_cookie,
     generated::{bpf_probe_read_kernel, bpf_probe_read_kernel_str},
 };
 use probe_packet::SNAP;
@@ -104,6 +104,13 @@ pub(crate) fn string(from: u64, to: &mut [u8; 16]) {
 pub(crate) fn current_task() -> Typed {
     // SAFETY: the helper takes no argument and returns a task that is alive.
     unsafe { bpf_get_current_task_btf() }.cast_const().cast()
+}
+
+/// The CPU that this program runs on.
+#[inline(always)]
+pub(crate) fn cpu() -> u32 {
+    // SAFETY: the helper takes no argument.
+    unsafe { bpf_get_smp_processor_id() }
 }
 
 /// What this program interrupted; `current` is the address of the current task.

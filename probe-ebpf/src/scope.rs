@@ -5,8 +5,8 @@ use probe_wire::Settings;
 
 use crate::atomic;
 use crate::maps::{
-    SCRATCH, SETTINGS, Scratch, ScratchSlot, TOLD_SOCKS, WATCHED_PORTS, WATCHED_SKBS, WATCHED_SOCKS, WATCHED_TGIDS,
-    Whereabouts,
+    AWAITED, SCRATCH, SETTINGS, Scratch, ScratchSlot, TOLD_SOCKS, WAITERS, WATCHED_PORTS, WATCHED_SKBS, WATCHED_SOCKS,
+    WATCHED_TGIDS, Whereabouts,
 };
 
 /// Looks for a signature in the `len` bytes of a scratch, of a frame of `frame_len` bytes; on true
@@ -59,6 +59,52 @@ pub(crate) fn unwatch(tgid: u32) {
 #[inline(always)]
 fn bit(tgid: u32) -> u64 {
     1 << (tgid % 64)
+}
+
+/// Whether a watched thread waits for a CPU.
+#[inline(always)]
+pub(crate) fn is_awaited(cpu: u32) -> bool {
+    AWAITED.get(cpu).is_some_and(|waiters| *waiters as i64 > 0)
+}
+
+/// A watched thread waits for a CPU from now on, and for no other.
+#[inline(always)]
+pub(crate) fn waits_for(tid: u32, cpu: u32) {
+    let cpu = u64::from(cpu);
+    let before = match WAITERS.get_ptr_mut(u64::from(tid)) {
+        // SAFETY: the value is a word of the map, only ever written as a whole.
+        Some(known) => unsafe { atomic::swap(known, cpu) },
+        None if WAITERS.insert(u64::from(tid), cpu, 0).is_ok() => NO_CPU,
+        None => return,
+    };
+    if before != cpu {
+        count_waiter(before, -1);
+        count_waiter(cpu, 1);
+    }
+}
+
+/// A watched thread got a CPU, or went to sleep.
+#[inline(always)]
+pub(crate) fn waits_no_more(tid: u32) {
+    let tid = u64::from(tid);
+    if let Some(known) = WAITERS.get_ptr(tid) {
+        // SAFETY: the value is a word of the map, only ever written as a whole.
+        let cpu = unsafe { *known };
+        if WAITERS.remove(tid).is_ok() {
+            count_waiter(cpu, -1);
+        }
+    }
+}
+
+/// No CPU.
+const NO_CPU: u64 = u64::MAX;
+
+#[inline(always)]
+fn count_waiter(cpu: u64, by: i64) {
+    if let Some(count) = AWAITED.get_ptr_mut(cpu as u32) {
+        // SAFETY: the word is a map slot, only ever written atomically.
+        unsafe { atomic::add(count, by as u64) };
+    }
 }
 
 /// Whether drops of packets with this local port are watched.

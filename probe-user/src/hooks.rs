@@ -397,6 +397,29 @@ pub const HOOKS: &[Hook] = &[
         required: false,
         only_with_tap: false,
     },
+    // Lock contention came with 5.19.
+    Hook {
+        name: "contention_end",
+        choices: &[tracepoint!("lock_end", "contention_end", 1)],
+        fields: &["task_sched_info_last_arrival"],
+        needs: &["sched_switch", "softirq_entry"],
+        informs: &["kernel.lock", "app.on_cpu"],
+        tells: "for how long a watched thread waited for a kernel lock on the CPU",
+        cost: Cost::Rare,
+        required: false,
+        only_with_tap: false,
+    },
+    Hook {
+        name: "contention_begin",
+        choices: &[tracepoint!("lock_begin", "contention_begin", 2)],
+        fields: &["task_sched_info_last_arrival"],
+        needs: &["contention_end"],
+        informs: &["kernel.lock", "app.on_cpu"],
+        tells: "that a watched thread waits for a kernel lock, and who has that, if it is a mutex or semaphore",
+        cost: Cost::Rare,
+        required: false,
+        only_with_tap: false,
+    },
     Hook {
         name: "packet_ingress",
         choices: &[

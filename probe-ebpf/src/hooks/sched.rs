@@ -2,11 +2,13 @@
 
 use aya_ebpf::{EbpfContext, helpers::bpf_get_stack, programs::BtfTracePointContext};
 use probe_wire::{
-    CpuAccount, EventKind, STACK_DEPTH, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
+    CpuAccount, EventKind, MOST_RUNS, RAN_LEAST_NS, RUNS_STRETCH_NS, RanBody, STACK_DEPTH, SwitchInBody, SwitchOutBody,
+    TaskExitBody, TaskForkBody, WakingBody,
 };
 
+use super::lock;
 use crate::{
-    emit::{emit, emit_in, zero},
+    emit::{emit, emit_at, emit_in, now, zero},
     hooks::block,
     maps::{SETTINGS, cpu_state},
     read::{self, Typed, offsets},
@@ -125,16 +127,61 @@ pub(crate) fn switch_old(ctx: &BtfTracePointContext) {
 fn switched(ctx: &BtfTracePointContext, state: impl FnOnce(Task) -> u32) {
     let (prev, next) = (Task(ctx.arg(1)), Task(ctx.arg(2)));
     if scope::is_watched(prev.tgid()) {
-        switch_out(ctx, prev, next, state(prev));
+        let state = state(prev);
+        if let Some(cpu) = cpu_state() {
+            lock::slice_ends(cpu);
+        }
+        switch_out(ctx, prev, next, state);
+        if state == 0 || is_preempted(ctx) {
+            scope::waits_for(prev.tid(), read::cpu())
+        } else {
+            scope::waits_no_more(prev.tid())
+        }
+    } else if scope::is_awaited(read::cpu()) {
+        ran(prev);
     }
     if scope::is_watched(next.tgid()) {
         switch_in(prev, next);
+        scope::waits_no_more(next.tid());
     }
+}
+
+/// Whether the thread that leaves was taken off the CPU inside the kernel.
+#[inline(always)]
+fn is_preempted(ctx: &BtfTracePointContext) -> bool {
+    ctx.arg::<u64>(0) & 1 != 0
+}
+
+/// Tells who had the CPU, unless that was for moments, or too much has been told.
+#[inline(always)]
+fn ran(prev: Task) {
+    let ran_ns = prev.ran_ns();
+    if prev.tid() == 0 || ran_ns < RAN_LEAST_NS {
+        return;
+    }
+    let time_ns = now();
+    if !has_room(time_ns) {
+        return;
+    }
+    emit_at(time_ns, EventKind::Ran, |body: &mut RanBody| {
+        *body = RanBody { ran_ns, comm: prev.comm() };
+    });
+}
+
+/// Whether another run may be told of this CPU.
+#[inline(always)]
+fn has_room(time_ns: u64) -> bool {
+    let Some(state) = cpu_state() else { return false };
+    let stretch = time_ns / RUNS_STRETCH_NS;
+    let told = if state.runs_at.get() == stretch { state.runs.get() } else { 0 };
+    state.runs_at.set(stretch);
+    state.runs.set(told + 1);
+    told < MOST_RUNS
 }
 
 #[inline(always)]
 fn switch_out(ctx: &BtfTracePointContext, prev: Task, next: Task, state: u32) {
-    let preempted = u32::from(ctx.arg::<u64>(0) & 1 != 0);
+    let preempted = u32::from(is_preempted(ctx));
     let (throttling, account) = (prev.throttling(), prev.account());
     emit(EventKind::SwitchOut, |body: &mut SwitchOutBody| {
         *body = SwitchOutBody {
@@ -198,13 +245,15 @@ pub(crate) fn waking(ctx: &BtfTracePointContext) {
     if !scope::is_watched(task.tgid()) {
         return;
     }
+    let cpu: u32 = read::typed(task.0, offsets().task_cpu, 0);
+    scope::waits_for(task.tid(), cpu);
     let waker = Task(read::current_task());
     let interrupt = read::interrupt(waker.0 as u64);
     emit_in(interrupt, EventKind::Waking, |body: &mut WakingBody| {
         *body = WakingBody {
             tid: task.tid(),
             tgid: task.tgid(),
-            cpu: read::typed(task.0, offsets().task_cpu, 0),
+            cpu,
             waker_watched: u32::from(scope::is_watched(waker.tgid())),
             waker_comm: waker.comm(),
             comm: task.comm(),

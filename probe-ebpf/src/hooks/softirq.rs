@@ -3,6 +3,7 @@
 use aya_ebpf::{helpers::bpf_get_current_pid_tgid, programs::BtfTracePointContext};
 use probe_wire::{EventKind, SOFTIRQ_VECTORS, SoftirqBody};
 
+use super::lock;
 use crate::{
     emit::{emit_at, now},
     maps::{CpuState, SETTINGS, cpu_state},
@@ -65,6 +66,7 @@ fn report(state: &CpuState, vector: u32, start_ns: u64, end_ns: u64) {
     } else if is_due(state, end_ns) {
         // Its time is in the sum.
         tell(vector, end_ns, 0, 0);
+        lock::so_far(state);
     }
 }
 

@@ -64,11 +64,16 @@ pub enum EventKind {
     /// The end of a block request woke a watched thread:
     /// [`BlockRequestBody`](crate::BlockRequestBody).
     BlockRequest = 40,
+    /// A watched thread has waited for a kernel lock on the CPU: [`LockSpinBody`](crate::LockSpinBody).
+    LockSpin = 45,
+    /// A thread that nobody watches left a CPU for which a watched one waits:
+    /// [`RanBody`](crate::RanBody).
+    Ran = 46,
 }
 
 impl EventKind {
     /// Every kind, in the order of its number.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::PacketIngress,
         Self::PacketEgress,
         Self::SockEnqueue,
@@ -95,6 +100,8 @@ impl EventKind {
         Self::Dirtied,
         Self::Reclaim,
         Self::BlockRequest,
+        Self::LockSpin,
+        Self::Ran,
     ];
 
     /// One more than the highest number: the length of an array indexed by kind.
@@ -141,6 +148,8 @@ impl EventKind {
             Self::Dirtied => "dirtied",
             Self::Reclaim => "reclaim",
             Self::BlockRequest => "block_request",
+            Self::LockSpin => "lock_spin",
+            Self::Ran => "ran",
         }
     }
 }

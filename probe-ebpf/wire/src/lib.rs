@@ -12,6 +12,7 @@ mod block;
 mod header;
 mod irq;
 mod kind;
+mod lock;
 mod loss;
 mod net;
 mod sched;
@@ -25,13 +26,19 @@ pub use block::BlockRequestBody;
 pub use header::EventHeader;
 pub use irq::{Interrupt, SOFTIRQ_VECTORS, SoftirqBody};
 pub use kind::{EventKind, UnknownKind};
+pub use lock::{
+    LOCK_MUTEX, LOCK_PERCPU, LOCK_READ, LOCK_RT, LOCK_SPIN, LOCK_WRITE, LockSpinBody, SPIN_LEAST_NS, SPIN_TOLD_NS,
+};
 pub use loss::LossRow;
 pub use net::{
     BackendRxBody, DROP_OF_PORT, DROP_OF_PORT_LAST, DROP_STRETCH_NS, DROP_UNPARSED, DropBody, FLAG_FRAGMENT,
     FLAG_TUNNEL, FLAG_VLAN, NeighbourBody, PacketBody, QdiscBody, ROLE_EITHER, ROLE_REPLY, ROLE_REQUEST, Sighting,
     XmitBody,
 };
-pub use sched::{CpuAccount, STACK_DEPTH, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody};
+pub use sched::{
+    CpuAccount, MOST_RUNS, RAN_LEAST_NS, RUNS_STRETCH_NS, RanBody, STACK_DEPTH, SwitchInBody, SwitchOutBody,
+    TaskExitBody, TaskForkBody, WakingBody,
+};
 pub use self_test::SelfTest;
 pub use settings::{MAX_CPUS, Offsets, Settings, UNKNOWN_OFFSET};
 pub use signature::{FIELDS_PER_RULE, FieldMatch, MAX_RULES, Pattern, RULE_BYTES, Rule};

@@ -5,6 +5,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Kernel frames kept of a thread that goes to sleep.
 pub const STACK_DEPTH: usize = 20;
 
+/// A run on a CPU that was shorter is not told, nanoseconds.
+pub const RAN_LEAST_NS: u64 = 10_000;
+/// Most runs told of a CPU in a stretch of time.
+pub const MOST_RUNS: u64 = 512;
+/// That stretch, nanoseconds.
+pub const RUNS_STRETCH_NS: u64 = 1 << 27;
+
 /// A thread's CPU time by the kernel's own account, and what the CPU's run queue kept out of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -128,4 +135,15 @@ pub struct TaskForkBody {
     pub tid: u32,
     /// Process of the child: the parent's for a thread.
     pub tgid: u32,
+}
+
+/// A thread that nobody watches (the header's) left a CPU for which a watched one waits: one that
+/// was taken off it, or that last ran there and was woken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RanBody {
+    /// As in [`SwitchOutBody::ran_ns`].
+    pub ran_ns: u64,
+    /// Its name.
+    pub comm: [u8; 16],
 }

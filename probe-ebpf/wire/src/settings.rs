@@ -109,6 +109,8 @@ pub struct Offsets {
     pub task_worker_private: u32,
     pub kthread_data: u32,
     pub worker_current_func: u32,
+    pub mutex_owner: u32,
+    pub rw_semaphore_owner: u32,
 }
 
 impl Offsets {

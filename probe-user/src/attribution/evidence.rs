@@ -9,7 +9,9 @@ use super::frame::{self, Frame, Wait};
 use super::held::{HeldSend, HeldSends};
 use super::ledger::{Hop, Offender};
 use super::request::{Request, Requests};
+use super::run::{Runs, Share};
 use super::softirq::{SoftirqRun, Softirqs, Tally};
+use super::spin::Spins;
 use super::storage::{FileWait, Storage};
 use super::symbol::{Fast, StackRef, Stacks, Symbols};
 use super::thread::{
@@ -115,6 +117,8 @@ pub struct Evidence {
     traffic: Traffic,
     storage: Storage,
     requests: Requests,
+    spins: Spins,
+    runs: Runs,
     /// Threads that take packets in at an interface, outside of softirq.
     receivers: HashMap<InterfaceId, TaskId>,
     /// When neighbours became known for which packets waited, the last ones.
@@ -204,6 +208,8 @@ impl Evidence {
             Body::Dirtied(body) => self.storage.dirtied(event, body),
             Body::Reclaim(body) => self.storage.reclaimed(event, body),
             Body::BlockRequest(body) => self.requests.add(event, body),
+            Body::LockSpin(body) => self.spins.add(event, body),
+            Body::Ran(body) => self.ran(event, body.ran_ns, body.comm),
             Body::Drop(body) => self.flow_drops.add(event, body),
             Body::OtherPeer(body) => self.peer(body),
             Body::SockSend(body) => self.answered(event, body),
@@ -241,6 +247,8 @@ impl Evidence {
         self.traffic.trim(before);
         self.storage.trim(before);
         self.requests.trim(before);
+        self.spins.trim(before);
+        self.runs.trim(before);
         if self.stacks.crowded() {
             let used = self.stacks_in_use();
             self.stacks.retain(&used);
@@ -325,9 +333,17 @@ impl Evidence {
             account: Account::from(body.account),
             other: next,
         };
+        self.ran(event, body.ran_ns, body.comm);
         let ran = (body.ran_ns != u64::MAX).then_some(DurNs(body.ran_ns));
         let leave = Leave { state: body.state, preempted: body.preempted != 0, stack, ran };
         self.mark(event.task, body.start_time_ns, Some(&body.comm), Mark::Out(switch, leave));
+    }
+
+    /// Where the kernel does not tell for how long, it is not known.
+    fn ran(&mut self, event: &Event, ran_ns: u64, comm: [u8; 16]) {
+        if ran_ns != u64::MAX {
+            self.runs.add(event.cpu, Named { task: event.task, comm }, event.at, DurNs(ran_ns));
+        }
     }
 
     fn switch_in(&mut self, event: &Event, body: &SwitchInBody) {
@@ -500,6 +516,7 @@ impl Evidence {
                 self.interfaces.insert(fact.id, fact.clone());
             }
             Fact::Task(fact) => self.task(at, fact),
+            Fact::Runner { id, cgroup } => self.runs.learn_cgroup(*id, cgroup),
             Fact::Device { number, name } => self.storage.learn_name(*number, name),
             Fact::Hooks { active } => {
                 self.learn_hooks(active);
@@ -705,6 +722,16 @@ impl Evidence {
         &self.storage
     }
 
+    /// Kernel locks that threads wait for on the CPU.
+    pub(super) const fn spins(&self) -> &Spins {
+        &self.spins
+    }
+
+    /// Who but `waiter` had a CPU between `from` and `to`, as far as that is told, longest first.
+    pub(super) fn runs(&self, cpu: u32, waiter: TaskId, from: MonoNs, to: MonoNs) -> Vec<Share> {
+        self.runs.shares(cpu, waiter, from, to)
+    }
+
     fn frames<'a>(&'a self, blocked: &Blocked<'a>) -> impl Iterator<Item = &'a Frame> {
         let stack = self.stacks.frames(blocked.stack).iter().filter_map(|address| self.symbols.at(*address));
         stack.chain(blocked.asleep_in)
@@ -720,7 +747,8 @@ impl Evidence {
     pub(super) fn offender(&self, task: TaskId, at: MonoNs) -> Offender {
         let life = self.life_at(task, at);
         let comm = life.map_or(String::new(), |life| text(&life.comm));
-        let cgroup = life.map_or(String::new(), |life| life.cgroup.clone());
+        let cgroup = life.map(|life| life.cgroup.as_str()).or_else(|| self.runs.cgroup(task));
+        let cgroup = cgroup.unwrap_or_default().to_owned();
         Offender { comm, task, cgroup, device: String::new() }
     }
 

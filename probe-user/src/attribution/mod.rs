@@ -21,10 +21,12 @@ mod questions;
 mod request;
 mod rounds;
 mod rules;
+mod run;
 mod service;
 #[cfg(test)]
 mod single_loss;
 mod softirq;
+mod spin;
 mod stall;
 mod storage;
 #[cfg(test)]

@@ -172,7 +172,7 @@ impl Storage {
 }
 
 /// Adds to what is kept under a key: at most so many keys, so much of each.
-fn keep<K: std::hash::Hash + Eq, V>(
+pub(super) fn keep<K: std::hash::Hash + Eq, V>(
     kept: &mut HashMap<K, VecDeque<V>, Fast>,
     key: K,
     value: V,
@@ -197,7 +197,7 @@ fn forget_all_but_last(waits: &mut HashMap<TaskId, VecDeque<FileWait>, Fast>, be
     });
 }
 
-fn forget<K: std::hash::Hash + Eq, V>(kept: &mut HashMap<K, VecDeque<V>, Fast>, old: impl Fn(&V) -> bool) {
+pub(super) fn forget<K: std::hash::Hash + Eq, V>(kept: &mut HashMap<K, VecDeque<V>, Fast>, old: impl Fn(&V) -> bool) {
     kept.retain(|_, values| {
         values.drain(..values.partition_point(&old));
         !values.is_empty()

@@ -11,8 +11,9 @@ use crate::event::{
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, QdiscStay, Refusal, Stage, Stamp};
 use probe_wire::{
     BackendRxBody, BlockRequestBody, CpuAccount, DROP_OF_PORT, DROP_OF_PORT_LAST, DirtiedBody, DropBody, FileWaitBody,
-    Interrupt, NeighbourBody, OtherCallBody, PacketBody, QdiscBody, ReclaimBody, STACK_DEPTH, SendHeldBody, Sighting,
-    SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
+    Interrupt, LockSpinBody, NeighbourBody, OtherCallBody, PacketBody, QdiscBody, RanBody, ReclaimBody, STACK_DEPTH,
+    SendHeldBody, Sighting, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody,
+    TaskForkBody, WakingBody,
 };
 
 pub(crate) const MS: u64 = 1_000;
@@ -335,6 +336,33 @@ impl Story {
     pub(crate) fn reclaims(&mut self, from: u64, to: u64, who: Actor, pages: u64) -> &mut Self {
         let body = ReclaimBody { began_ns: at(from).0, pages, cgroup: 1, reserved: 0 };
         self.push(to, who, 0, Body::Reclaim(body))
+    }
+
+    /// Waits for a kernel lock of this kind on the CPU: so long in all, in so many waits.
+    pub(crate) fn spins(
+        &mut self,
+        (from, to): (u64, u64),
+        who: Actor,
+        (spun, waits): (u64, u32),
+        (flags, owner): (u32, Option<Actor>),
+    ) -> &mut Self {
+        let owner = owner.unwrap_or(Actor(0, 0, ""));
+        let body = LockSpinBody {
+            since_ns: at(from).0,
+            spun_ns: spun * 1_000,
+            lock: 0xffff_8880_0000_1000,
+            flags,
+            waits,
+            owner_tid: owner.1,
+            owner_tgid: owner.0,
+            owner_comm: comm(owner.2),
+        };
+        self.push(to, who, 0, Body::LockSpin(body))
+    }
+
+    /// A thread that nobody watches leaves the first CPU, which it had for so long.
+    pub(crate) fn ran_there(&mut self, us: u64, who: Actor, ran: u64) -> &mut Self {
+        self.push_on(us, SERVER.cpu(), who, Body::Ran(RanBody { ran_ns: ran * 1_000, comm: comm(who.2) }))
     }
 
     pub(crate) fn wakes(&mut self, us: u64, waker: Actor, who: Actor) -> &mut Self {

@@ -7,9 +7,9 @@ use super::{Body, Event, FACT_KIND, Fact, TICK_KIND, TaskId};
 use crate::clock::MonoNs;
 use probe_wire::{
     AcceptFullBody, BackendRxBody, BlockRequestBody, CpuAccount, DirtiedBody, DropBody, EventHeader, EventKind,
-    FileWaitBody, Interrupt, NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody, QdiscBody, ReclaimBody,
-    SendHeldBody, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody,
-    WakingBody, XmitBody,
+    FileWaitBody, Interrupt, LockSpinBody, NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody, QdiscBody, RanBody,
+    ReclaimBody, SendHeldBody, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody,
+    TaskForkBody, WakingBody, XmitBody,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -128,6 +128,8 @@ fn decode_wire(kind: EventKind, bytes: &[u8]) -> Option<Body> {
         EventKind::Dirtied => Body::Dirtied(read::<DirtiedBody>(bytes)?),
         EventKind::Reclaim => Body::Reclaim(read::<ReclaimBody>(bytes)?),
         EventKind::BlockRequest => Body::BlockRequest(read::<BlockRequestBody>(bytes)?),
+        EventKind::LockSpin => Body::LockSpin(read::<LockSpinBody>(bytes)?),
+        EventKind::Ran => Body::Ran(read::<RanBody>(bytes)?),
     })
 }
 

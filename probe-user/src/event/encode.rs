@@ -121,6 +121,8 @@ fn wire_bytes(body: &Body) -> Option<&[u8]> {
         Body::Dirtied(body) => body.as_bytes(),
         Body::Reclaim(body) => body.as_bytes(),
         Body::BlockRequest(body) => body.as_bytes(),
+        Body::LockSpin(body) => body.as_bytes(),
+        Body::Ran(body) => body.as_bytes(),
         Body::Fact(_) | Body::Tick => return None,
     })
 }

@@ -11,8 +11,9 @@ use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::stack::{FrameFact, ModuleFact, StackFact, TakenFact};
 use probe_wire::{
     AcceptFullBody, BackendRxBody, BlockRequestBody, DirtiedBody, DropBody, EventKind, FileWaitBody, Interrupt,
-    NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody, QdiscBody, ReclaimBody, Rule, SendHeldBody, SockCallBody,
-    SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
+    LockSpinBody, NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody, QdiscBody, RanBody, ReclaimBody, Rule,
+    SendHeldBody, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody,
+    WakingBody, XmitBody,
 };
 use serde::{Deserialize, Serialize};
 
@@ -118,6 +119,10 @@ pub enum Body {
     Reclaim(ReclaimBody),
     /// The end of a block request woke a watched thread.
     BlockRequest(BlockRequestBody),
+    /// A watched thread has waited for a kernel lock on the CPU.
+    LockSpin(LockSpinBody),
+    /// A thread that nobody watches left a CPU for which a watched one waits.
+    Ran(RanBody),
     /// Something that userspace knows.
     Fact(Box<Fact>),
     /// Every record with an earlier time has been read.
@@ -191,6 +196,13 @@ pub enum Fact {
     },
     /// A thread of a watched process.
     Task(TaskFact),
+    /// A thread that nobody watches, and that has had a CPU for which a watched one waited.
+    Runner {
+        /// Which.
+        id: TaskId,
+        /// As in [`TaskFact::cgroup`].
+        cgroup: String,
+    },
     /// A file that code of a watched process was mapped from.
     Module(ModuleFact),
     /// A place in the code of a watched process.
@@ -353,6 +365,8 @@ impl Body {
             Self::Dirtied(_) => EventKind::Dirtied,
             Self::Reclaim(_) => EventKind::Reclaim,
             Self::BlockRequest(_) => EventKind::BlockRequest,
+            Self::LockSpin(_) => EventKind::LockSpin,
+            Self::Ran(_) => EventKind::Ran,
             Self::Fact(_) | Self::Tick => return None,
         })
     }

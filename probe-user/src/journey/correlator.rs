@@ -359,6 +359,8 @@ impl Correlator {
             | Body::Dirtied(_)
             | Body::Reclaim(_)
             | Body::BlockRequest(_)
+            | Body::LockSpin(_)
+            | Body::Ran(_)
             | Body::Fact(_)
             | Body::Tick => Joined::Evidence,
         }
@@ -379,6 +381,7 @@ impl Correlator {
             | Fact::Holders { .. }
             | Fact::Device { .. }
             | Fact::Task(_)
+            | Fact::Runner { .. }
             | Fact::Module(_)
             | Fact::Frame(_)
             | Fact::Stack(_)

@@ -127,6 +127,9 @@ fields! {
     task_worker_private: ("task_struct", "worker_private"), ("task_struct", "set_child_tid");
     kthread_data: ("kthread", "data");
     worker_current_func: ("worker", "current_func");
+    // the task, and flags in its low bits; a kernel without adaptive spinning has the second only
+    mutex_owner: ("mutex", "owner");
+    rw_semaphore_owner: ("rw_semaphore", "owner");
 }
 
 /// Offsets of the running kernel and the names of the fields it does not have.

@@ -101,6 +101,7 @@ impl Annotator {
                 self.address(body.location, &mut say_now);
                 self.thread(event.task, &mut say_now);
             }
+            Body::Ran(_) => self.runner(event.task, &mut say_now),
             Body::FileWait(body) => self.device(body.device, &mut say_now),
             Body::Dirtied(body) => self.device(body.device, &mut say_now),
             Body::BlockRequest(body) => self.device(body.device, &mut say_now),
@@ -128,6 +129,21 @@ impl Annotator {
             Some(fact) => self.task(fact, say),
             // It is gone already, and will not be looked for again.
             None => drop(self.said_threads.insert(id)),
+        }
+    }
+
+    /// Says the cgroup of a thread that nobody watches.
+    fn runner(&mut self, id: TaskId, say: &mut dyn FnMut(&Fact)) {
+        if self.said_threads.contains(&id) || self.lookups >= LOOKUPS_PER_SECOND {
+            return;
+        }
+        self.lookups += 1;
+        if self.said_threads.len() >= MOST_THREADS {
+            self.said_threads.clear();
+        }
+        self.said_threads.insert(id);
+        if let Some(cgroup) = task_fact(id).map(|fact| fact.cgroup).filter(|cgroup| !cgroup.is_empty()) {
+            say(&Fact::Runner { id, cgroup });
         }
     }
 
@@ -212,6 +228,7 @@ fn names_something(record: &[u8]) -> bool {
         | EventKind::FileWait
         | EventKind::Dirtied
         | EventKind::BlockRequest
+        | EventKind::Ran
         | EventKind::BackendRx => true,
         EventKind::PacketEgress
         | EventKind::SockEnqueue
@@ -224,6 +241,7 @@ fn names_something(record: &[u8]) -> bool {
         | EventKind::QdiscDequeue
         | EventKind::Xmit
         | EventKind::Reclaim
+        | EventKind::LockSpin
         | EventKind::Softirq
         | EventKind::Neighbour => false,
     })

@@ -4,8 +4,9 @@
 use std::{
     collections::{BTreeMap, HashSet},
     fs,
-    io::{self, Read as _, Write as _},
+    io::{self, Read as _, Seek as _, Write as _},
     net::UdpSocket,
+    os::fd::AsRawFd as _,
     path::PathBuf,
     process,
     sync::mpsc,
@@ -15,8 +16,9 @@ use std::{
 use aya::programs::{SchedClassifier, TcAttachType, tc};
 use probe_wire::{
     BackendRxBody, BlockRequestBody, CALL_FAULT, DIRTIED_FOLIOS, DirtiedBody, DropBody, EventHeader, EventKind,
-    FileWaitBody, Interrupt, NeighbourBody, OtherCallBody, PacketBody, Pattern, QdiscBody, ROLE_REPLY, ROLE_REQUEST,
-    ReclaimBody, Rule, SockCallBody, SockEnqueueBody, SwitchInBody, SwitchOutBody, WakingBody, XmitBody,
+    FileWaitBody, Interrupt, LOCK_MUTEX, LockSpinBody, NeighbourBody, OtherCallBody, PacketBody, Pattern, QdiscBody,
+    ROLE_REPLY, ROLE_REQUEST, RanBody, ReclaimBody, Rule, SockCallBody, SockEnqueueBody, SwitchInBody, SwitchOutBody,
+    WakingBody, XmitBody,
 };
 use rustix::ioctl::{Setter, ioctl};
 use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};
@@ -703,6 +705,93 @@ fn a_watched_thread_that_sleeps_leaves_with_its_stack_and_comes_back() {
     assert!(out.stack[..frames].iter().all(|frame| *frame >> 63 == 1));
     assert!(out.stack[frames..].iter().all(|frame| *frame == 0));
     assert_eq!(out.preempted, 0);
+}
+
+/// A file's position has a mutex, which a long read holds on the CPU. Whoever asks for the position
+/// meanwhile on another CPU spins for it.
+#[test]
+fn a_watched_thread_that_spins_for_a_mutex_tells_for_how_long_and_who_has_it() {
+    need_root!();
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        return println!("skipped: nobody spins on one CPU");
+    }
+    let mut attached = load(&Request { watched_tgids: vec![process::id()], ..Request::default() }).unwrap();
+    let hook = attached.hooks().iter().find(|state| state.hook.name == "contention_begin").unwrap();
+    if !matches!(hook.outcome, Outcome::Attached(_)) {
+        return println!("skipped: {:?}", hook.outcome);
+    }
+    let hole = rustix::fs::memfd_create("hole", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    // Only what was opened by a name has the mutex.
+    let file = fs::File::open(format!("/proc/self/fd/{}", hole.as_raw_fd())).unwrap();
+    rustix::fs::ftruncate(&hole, 64 << 20).unwrap();
+    let file = &file;
+    let (tell, told) = mpsc::channel();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (mut reader, done) = (file, &done);
+        scope.spawn(move || {
+            tell.send(own_tid()).unwrap();
+            let mut bytes = vec![0; 64 << 20];
+            let deadline = Instant::now() + Duration::from_secs(12);
+            while !done.load(std::sync::atomic::Ordering::Relaxed) && Instant::now() < deadline {
+                reader.rewind().unwrap();
+                reader.read_exact(&mut bytes).unwrap();
+            }
+        });
+        let owner = told.recv().unwrap();
+        let tid = own_tid();
+        let spun = |kept: &[Kept]| {
+            (&*file).stream_position().unwrap();
+            let mut spins = find(kept, EventKind::LockSpin).into_iter();
+            spins.find(|record| record.header.tid == tid && record.body::<LockSpinBody>().owner_tid == owner).cloned()
+        };
+        let record = spun(&collect(&mut attached, |kept| spun(kept).is_some())).unwrap();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        let spin: LockSpinBody = record.body();
+        assert!(spin.flags & LOCK_MUTEX != 0, "{spin:?}");
+        assert_eq!(spin.owner_tgid, process::id());
+        assert!(spin.spun_ns > 0 && spin.since_ns + spin.spun_ns <= record.header.time_ns, "{record:?}");
+    });
+}
+
+/// While a watched thread waits for a CPU, whoever leaves that CPU is told, with how long it ran.
+#[test]
+fn whoever_runs_while_a_watched_thread_waits_for_its_cpu_is_told() {
+    need_root!();
+    let mut watched = process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let mut other = process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let cpu = pin_together([watched.id(), other.id()]);
+    let (watched_tgid, other_tgid) = (watched.id(), other.id());
+    let mut attached = load(&Request { watched_tgids: vec![watched_tgid], ..Request::default() }).unwrap();
+    let ran = |kept: &[Kept]| {
+        let runs = find(kept, EventKind::Ran).into_iter();
+        runs.filter(|record| record.header.tid == other_tgid).cloned().collect::<Vec<_>>()
+    };
+    let kept = collect(&mut attached, |kept| ran(kept).len() >= 3);
+    [&mut watched, &mut other].into_iter().for_each(|child| {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    });
+    for record in ran(&kept) {
+        let body: RanBody = record.body();
+        assert_eq!((record.header.cpu, body.comm[..3].to_vec()), (cpu, b"sh\0".to_vec()));
+        assert!(body.ran_ns < 10_000_000_000, "{body:?}");
+    }
+    let watched_runs = find(&kept, EventKind::Ran).into_iter().filter(|record| record.header.tid == watched_tgid);
+    assert_eq!(watched_runs.count(), 0, "its own switches tell of it");
+}
+
+/// Leaves these processes one CPU.
+fn pin_together(processes: [u32; 2]) -> u32 {
+    let own = rustix::thread::sched_getaffinity(None).unwrap();
+    let cpu = (0..rustix::thread::CpuSet::MAX_CPU).rev().find(|cpu| own.is_set(*cpu)).unwrap();
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    for id in processes {
+        let id = rustix::process::Pid::from_raw(i32::try_from(id).unwrap());
+        rustix::thread::sched_setaffinity(id, &set).unwrap();
+    }
+    u32::try_from(cpu).unwrap()
 }
 
 fn own_tid() -> u32 {

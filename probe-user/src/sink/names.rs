@@ -29,6 +29,7 @@ impl Names {
             | Fact::Holders { .. }
             | Fact::Device { .. }
             | Fact::Task(_)
+            | Fact::Runner { .. }
             | Fact::Module(_)
             | Fact::Frame(_)
             | Fact::Stack(_)

@@ -11,10 +11,12 @@ use crate::attribution::evidence::{Evidence, described, text};
 use crate::attribution::flow::Flow;
 use crate::attribution::ledger::Offender;
 use crate::attribution::piece::{Charge, Found, Piece, came_by};
+use crate::attribution::run::Share;
 use crate::attribution::softirq::{Taken, Tally};
+use crate::attribution::spin::Spin;
 use crate::attribution::storage::Reclaim;
 use crate::attribution::symbol::StackRef;
-use crate::attribution::thread::{Arrival, Interval, Ready, Runnable, Slice, State, spread};
+use crate::attribution::thread::{Arrival, Interval, Named, Ready, Runnable, Slice, State, spread};
 use crate::attribution::walk::is_in_doubt;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::TaskId;
@@ -187,7 +189,7 @@ pub(in crate::attribution) fn charge(evidence: &Evidence, seat: &Seat, from: Mon
     if intervals.is_empty() {
         return if from < to { vec![seat.unknown(evidence, whole, NOTHING_KNOWN)] } else { Vec::new() };
     }
-    let mut work = Work::of(evidence, &intervals, from, to);
+    let mut work = Work::of(evidence, seat.task, &intervals, (from, to));
     work.starved = starved(evidence, seat, work.on_cpu, from, to);
     if intervals.len() > MANY {
         return alike(evidence, seat, intervals, &work);
@@ -229,7 +231,9 @@ impl Alike {
     fn of(evidence: &Evidence, task: TaskId, interval: &Interval<'_>) -> Option<Self> {
         match interval.state {
             State::OnCpu(slice) if slice.gaps() == DurNs::ZERO => {
-                evidence.storage().reclaims(task, interval.from, interval.to).next().is_none().then_some(Self::OnCpu)
+                let none = evidence.storage().reclaims(task, interval.from, interval.to).next().is_none()
+                    && evidence.spins().within(task, interval.from, interval.to).next().is_none();
+                none.then_some(Self::OnCpu)
             }
             State::Runnable(runnable) => {
                 let back = runnable.to?;
@@ -237,7 +241,7 @@ impl Alike {
                 let none = evidence.softirqs(back.cpu, interval.from, interval.to).next().is_none();
                 let short = short_softirqs(evidence, *interval, &runnable, back);
                 let calm = none && short.0 <= interval.time().0 / MINOR;
-                let instead = runnable.instead().map(|named| named.task);
+                let instead = Instead::of(evidence, task, interval, &runnable).who().map(|named| named.task);
                 (plain && calm).then_some(Self::Queued(runnable.ready, instead))
             }
             State::Blocked(blocked) => {
@@ -268,7 +272,7 @@ fn state(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, work: &Work) 
 
 /// What is true of a stretch as a whole.
 struct Work {
-    /// How much of it the thread was on CPU, softirqs taken out.
+    /// How much of it the thread was on CPU, softirqs and waits for kernel locks taken out.
     on_cpu: DurNs,
     whole: DurNs,
     /// It received all the while and sent nothing, as a fact.
@@ -278,9 +282,12 @@ struct Work {
 }
 
 impl Work {
-    fn of(evidence: &Evidence, intervals: &[Interval<'_>], from: MonoNs, to: MonoNs) -> Self {
+    fn of(evidence: &Evidence, task: TaskId, intervals: &[Interval<'_>], (from, to): (MonoNs, MonoNs)) -> Self {
         let on_cpu = intervals.iter().filter_map(|interval| match interval.state {
-            State::OnCpu(slice) => Some(interval.time().minus(slice.gaps())),
+            State::OnCpu(slice) => {
+                let spun = evidence.spins().time(task, interval.from, interval.to);
+                Some(interval.time().minus(slice.gaps()).minus(spun))
+            }
             _ => None,
         });
         let mut softirqs: Vec<(u32, Tally)> = Vec::new();
@@ -307,25 +314,44 @@ const fn shared_cpu(interval: &Interval<'_>) -> Option<u32> {
     }
 }
 
-/// On CPU: what the thread spent looking for memory itself, and the rest of it.
+/// What a thread did on the CPU that was not its own work.
+enum Inside<'a> {
+    Reclaim(&'a Reclaim),
+    Spin(&'a Spin),
+}
+
+/// All of that in an interval, in the order of time.
+fn inside<'a>(evidence: &'a Evidence, task: TaskId, at: &Interval<'_>) -> Vec<(MonoNs, MonoNs, Inside<'a>)> {
+    let reclaims = evidence.storage().reclaims(task, at.from, at.to);
+    let mut all: Vec<_> =
+        reclaims.map(|reclaim| (reclaim.from.max(at.from), reclaim.to.min(at.to), Inside::Reclaim(reclaim))).collect();
+    let spins = evidence.spins().within(task, at.from, at.to);
+    all.extend(spins.map(|((from, to), spin)| (from, to, Inside::Spin(spin))));
+    all.sort_by_key(|(from, ..)| *from);
+    all
+}
+
+/// On CPU: what the thread spent looking for memory itself or waiting for a kernel lock, and the
+/// rest of it.
 fn running(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, slice: &Slice, work: &Work) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut cursor = interval.from;
-    let mut add = |to: MonoNs, reclaim: Option<&Reclaim>| {
+    let mut add = |to: MonoNs, inside: Option<&Inside<'_>>| {
         let part = Interval { from: cursor, to, ..interval };
         if part.from < part.to {
             let slice = slice.part(part.time(), interval.time());
-            let charge = match reclaim {
-                Some(reclaim) => reclaiming(evidence, seat, part, reclaim),
+            let charge = match inside {
+                Some(Inside::Reclaim(reclaim)) => reclaiming(evidence, seat, part, reclaim),
+                Some(Inside::Spin(spin)) => spinning(evidence, seat, part, spin),
                 None => working(evidence, seat, part, work),
             };
             pieces.extend(on_cpu(evidence, seat, part, &slice, (work, charge)));
             cursor = to;
         }
     };
-    for reclaim in evidence.storage().reclaims(seat.task, interval.from, interval.to) {
-        add(reclaim.from.min(interval.to), None);
-        add(reclaim.to.min(interval.to), Some(reclaim));
+    for (from, to, inside) in inside(evidence, seat.task, &interval) {
+        add(from, None);
+        add(to, Some(&inside));
     }
     add(interval.to, None);
     pieces
@@ -339,6 +365,28 @@ fn reclaiming(evidence: &Evidence, seat: &Seat, at: Interval<'_>, reclaim: &Recl
     let fact =
         format!("{name} looked for memory itself for {took}, because {whose}, and freed {} pages", reclaim.pages);
     seat.leaf(Cause::MemoryReclaim, Some(evidence.offender(seat.task, at.to)), fact)
+}
+
+/// It waited for a kernel lock without leaving the CPU.
+fn spinning(evidence: &Evidence, seat: &Seat, at: Interval<'_>, spin: &Spin) -> Charge {
+    let name = evidence.name(seat.task, at.to);
+    let took = spin.to.since(spin.from);
+    let fact = if spin.waits <= 1 {
+        format!("{name} waited {} on CPU for a kernel {}", spin.spun, spin.kind())
+    } else {
+        format!(
+            "{name} waited on CPU for kernel locks {} times, {} of {took}, longest for a {}",
+            spin.waits,
+            spin.spun,
+            spin.kind()
+        )
+    };
+    let who = match &spin.owner {
+        Some(owner) => format!("{} had it when the wait began", described(owner.task, &text(&owner.comm))),
+        None => format!("who had it is not known: a {} does not tell", spin.kind()),
+    };
+    let owner = spin.owner.as_ref().map(|owner| evidence.offender_named(owner, at.to));
+    seat.leaf(Cause::KernelLock, owner, fact).with(Some(who)).meaning("the thread spins for a kernel lock")
 }
 
 fn on_cpu(
@@ -516,6 +564,47 @@ fn short_softirqs(evidence: &Evidence, interval: Interval<'_>, runnable: &Runnab
     spread(short, interval.time(), back.at.since(out.at))
 }
 
+/// Who ran while a thread waited for a CPU.
+enum Instead<'a> {
+    /// By the records of that CPU, which cover most of the wait.
+    Seen { cpu: u32, shares: Vec<Share> },
+    /// By the switches before and after the wait.
+    Beside(Option<&'a Named>),
+}
+
+impl<'a> Instead<'a> {
+    /// Of the CPU that it got, else of the one for which it waited before it was moved.
+    fn of(evidence: &Evidence, task: TaskId, at: &Interval<'_>, runnable: &'a Runnable<'_>) -> Self {
+        let cpus = [runnable.to.map(|back| back.cpu), runnable.out.map(|out| out.cpu)];
+        let seen = cpus.into_iter().flatten().find_map(|cpu| {
+            let shares = evidence.runs(cpu, task, at.from, at.to);
+            let known = shares.iter().fold(DurNs::ZERO, |sum, share| sum.plus(share.time));
+            (known.0 >= at.time().0.div_ceil(2)).then_some(Self::Seen { cpu, shares })
+        });
+        seen.unwrap_or_else(|| Self::Beside(runnable.instead()))
+    }
+
+    /// Who had most of it.
+    fn who(&self) -> Option<&Named> {
+        match self {
+            Self::Seen { shares, .. } => shares.first().map(|share| &share.who),
+            Self::Beside(named) => *named,
+        }
+    }
+}
+
+/// Most threads named of those that ran instead.
+const MOST_NAMED: usize = 3;
+
+fn shares_of(cpu: u32, shares: &[Share]) -> String {
+    let of = |share: &Share| format!("{} {}", described(share.who.task, &text(&share.who.comm)), share.time);
+    let named: Vec<String> = shares.iter().take(MOST_NAMED).map(of).collect();
+    let others = shares.get(MOST_NAMED..).unwrap_or_default();
+    let rest = others.iter().fold(DurNs::ZERO, |sum, share| sum.plus(share.time));
+    let rest = if others.is_empty() { String::new() } else { format!(", {} others {rest}", others.len()) };
+    format!("CPU {cpu} ran instead: {}{rest}", named.join(", "))
+}
+
 fn ran_instead(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, runnable: &Runnable<'_>) -> Charge {
     let name = evidence.name(seat.task, interval.to);
     let since = match runnable.ready {
@@ -526,16 +615,17 @@ fn ran_instead(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, runnabl
     };
     let gap = runnable.to.map_or(interval.to, |back| back.at).since(runnable.from);
     let fact = format!("{name} waited {gap} for a CPU after {since}");
-    let instead = runnable.instead();
+    let instead = Instead::of(evidence, seat.task, &interval, runnable);
     let told = runnable.to.is_some_and(|arrival| !arrival.is_recorded());
     let told =
         told.then(|| "the switch to it is not recorded; the kernel's account of its slice tells when".to_owned());
-    let who = match instead {
-        None if told.is_some() => "who ran instead is not known".to_owned(),
-        Some(named) => format!("{} ran instead", described(named.task, &text(&named.comm))),
-        None => "the CPU it got had been idle".to_owned(),
+    let who = match &instead {
+        Instead::Seen { cpu, shares } => shares_of(*cpu, shares),
+        Instead::Beside(None) if told.is_some() => "who ran instead is not known".to_owned(),
+        Instead::Beside(Some(named)) => format!("{} ran instead", described(named.task, &text(&named.comm))),
+        Instead::Beside(None) => "the CPU it got had been idle".to_owned(),
     };
-    let offender = instead.map(|named| evidence.offender_named(named, interval.to));
+    let offender = instead.who().map(|named| evidence.offender_named(named, interval.to));
     seat.leaf(Cause::AppRunqueue, offender, fact).with(Some(who)).with(told)
 }
 
