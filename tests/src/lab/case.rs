@@ -116,6 +116,10 @@ pub struct Process {
     pub hand_over: bool,
     /// One event loop answers.
     pub event_loop: Option<EventLoop>,
+    /// Threads that do nothing but wake up once a second.
+    pub idle_threads: usize,
+    /// Processes and threads of its own come and go all the while.
+    pub churn: bool,
     /// The only CPU it runs on.
     pub cpu: Option<usize>,
     /// Nice value, below zero so that the machine's other work does not disturb the case.
@@ -301,6 +305,8 @@ const ECHO: Process = Process {
     access_log_bytes: None,
     hand_over: false,
     event_loop: None,
+    idle_threads: 0,
+    churn: false,
     cpu: None,
     nice: -10,
 };
@@ -1275,6 +1281,44 @@ pub const CASES: &[Case] = &[
         ..QUIET
     },
     Case {
+        name: "kernel-mutex-held",
+        claim: "the serving thread spins for a mutex of the kernel, whose owner copies much on the other CPU",
+        server: in_server(ServeFault::PositionHeld),
+        fault: Fault::Server,
+        expect: slow(&["kernel.lock"], "stats-rollup"),
+        proof: Counter::CpuTime,
+        ..QUIET
+    },
+    Case {
+        name: "handler-copies",
+        claim: "the serving thread itself copies much in the kernel, and spins for nothing",
+        server: in_server(ServeFault::PositionRead),
+        fault: Fault::Server,
+        expect: slow(&["app.on_cpu"], "echo-worker-0"),
+        twin_of: Some("kernel-mutex-held"),
+        proof: Counter::CpuTime,
+        ..QUIET
+    },
+    Case {
+        name: "processes-compute",
+        claim: "the serving thread asks a process, that asks another over a Unix socket, and the last computes",
+        server: in_server(ServeFault::ProcessesComputing),
+        fault: Fault::Server,
+        expect: slow(&["app.blocked_io"], "relay-1"),
+        proof: Counter::CpuTime,
+        ..QUIET
+    },
+    Case {
+        name: "processes-sleep",
+        claim: "the serving thread asks a process, that asks another over a Unix socket, and the last sleeps",
+        server: in_server(ServeFault::ProcessesAsleep),
+        fault: Fault::Server,
+        expect: slow(&["app.self_wait"], "relay-1"),
+        twin_of: Some("processes-compute"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
         name: "send-buffer-full",
         claim: "the client does not read, and the serving thread waits for room in its small send buffer",
         server: Server::Process(Process {
@@ -1292,12 +1336,49 @@ pub const CASES: &[Case] = &[
         ..QUIET
     },
     Case {
+        name: "threads-compute",
+        claim: "the serving thread waits for a condition of a thread that waits for one of another, which computes",
+        server: in_server(ServeFault::ThreadsComputing),
+        fault: Fault::Server,
+        expect: slow(&["app.futex"], "stage-1"),
+        proof: Counter::CpuTime,
+        ..QUIET
+    },
+    Case {
+        name: "threads-sleep",
+        claim: "the serving thread waits for a condition of a thread that waits for one of another, which sleeps",
+        server: in_server(ServeFault::ThreadsAsleep),
+        fault: Fault::Server,
+        expect: slow(&["app.self_wait"], "stage-1"),
+        twin_of: Some("threads-compute"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
         name: "one-of-two-services-late",
         claim: "the serving thread asks two services, and waits for the one that it asked first",
         server: in_server(ServeFault::TwoDependencies),
         fault: Fault::Dependency,
         expect: slow(&["dependency.remote"], "10.77.0.1:5000"),
         twin_of: Some("dependency-late"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
+    Case {
+        name: "ten-thousand-threads",
+        claim: "the serving thread computes, and ten thousand others of its process wake up once a second",
+        server: Server::Process(Process { fault: ServeFault::Compute, idle_threads: 10_000, ..ECHO }),
+        fault: Fault::Server,
+        expect: slow(&["app.on_cpu"], "echo-worker-0"),
+        proof: Counter::CpuTime,
+        ..QUIET
+    },
+    Case {
+        name: "processes-come-and-go",
+        claim: "the serving thread sleeps by choice, while processes and threads of its own come and go",
+        server: Server::Process(Process { fault: ServeFault::Sleep, churn: true, ..ECHO }),
+        fault: Fault::Server,
+        expect: slow(&["app.self_wait"], "echo-worker-0"),
         proof: Counter::FaultLog,
         ..QUIET
     },

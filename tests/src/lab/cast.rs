@@ -155,6 +155,8 @@ impl ServerOptions {
             format!("--workers={}", self.workers),
             format!("--work-us={}", self.work_us),
         ];
+        args.extend((self.idle_threads > 0).then(|| format!("--idle-threads={}", self.idle_threads)));
+        args.extend(self.churn.then(|| "--churn".to_owned()));
         args.extend(self.tcp.then(|| "--tcp".to_owned()));
         args.extend((self.connections != Connections::One).then(|| "--serial".to_owned()));
         args.extend(self.answer_bytes.map(|bytes| format!("--answer-bytes={bytes}")));

@@ -4,7 +4,9 @@
 //! began and ended, so that nothing has to be guessed from the outside.
 
 mod backend;
+mod chain;
 mod client;
+mod crowd;
 mod disk;
 mod event_loop;
 mod fault;
@@ -14,6 +16,7 @@ mod fuse;
 mod hog;
 mod inspect;
 mod memory;
+mod position;
 mod resolver;
 mod serve;
 mod ship;
@@ -55,6 +58,8 @@ pub enum Role {
     Flood(flood::FloodArgs),
     /// Computes.
     Hog(hog::HogArgs),
+    /// Answers over a socket, once the next in its chain has.
+    Relay(chain::RelayArgs),
     /// Looks at the memory of a process.
     Inspect(inspect::InspectArgs),
     /// Reads an access log from its standard input.
@@ -85,6 +90,7 @@ impl Role {
             Self::Fuse(args) => fuse::fuse(args),
             Self::Flood(args) => flood::flood(args),
             Self::Hog(args) => hog::hog(&args),
+            Self::Relay(args) => chain::relay(&args),
             Self::Inspect(args) => inspect::inspect(&args),
             Self::Ship => ship::ship(),
             Self::Host(args) => host::host(args),

@@ -4,8 +4,11 @@
 //! `stats-rollup` can hold it for longer.
 
 use super::super::message::{Announcement, Order, announce, announce_fault, obey_orders};
+use super::chain::{Chain, Last};
+use super::crowd;
 use super::event_loop::{self, EventLoop};
 use super::fault::{Armed, compute};
+use super::position::Position;
 use super::{HTTP_PATH_BYTES, PAYLOAD_BYTES, PORT, file, memory, set_comm, spawn};
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -60,6 +63,18 @@ pub enum ServeFault {
     LockWriting,
     /// The handler maps memory, in a process with a large page table.
     MemoryMap,
+    /// Another thread reads a file for long, and the handler needs the mutex of its position.
+    PositionHeld,
+    /// The handler reads a file for long.
+    PositionRead,
+    /// The handler asks a process, which asks another, which computes.
+    ProcessesComputing,
+    /// The handler asks a process, which asks another, which sleeps.
+    ProcessesAsleep,
+    /// The handler waits for a thread, which waits for another, which computes.
+    ThreadsComputing,
+    /// The handler waits for a thread, which waits for another, which sleeps.
+    ThreadsAsleep,
 }
 
 impl ServeFault {
@@ -86,6 +101,12 @@ impl ServeFault {
             Self::FileRead => "file-read",
             Self::LockWriting => "lock-writing",
             Self::MemoryMap => "memory-map",
+            Self::PositionHeld => "position-held",
+            Self::PositionRead => "position-read",
+            Self::ProcessesComputing => "processes-computing",
+            Self::ProcessesAsleep => "processes-asleep",
+            Self::ThreadsComputing => "threads-computing",
+            Self::ThreadsAsleep => "threads-asleep",
         }
     }
 }
@@ -141,6 +162,12 @@ pub struct ServeArgs {
     /// Hold the lock for --rollup-ms, computing, again and again with pauses this long, ms.
     #[arg(long)]
     rollup_every_ms: Option<u64>,
+    /// Threads that do nothing but wake up once a second.
+    #[arg(long, default_value_t = 0)]
+    idle_threads: usize,
+    /// Processes and threads that come and go all the while.
+    #[arg(long)]
+    churn: bool,
     /// How long each of these lasts, ms.
     #[arg(long, default_value_t = 800)]
     rollup_ms: u64,
@@ -154,13 +181,25 @@ struct Server {
     /// Until when a fault lasts that concerns every check.
     faulty_until: Mutex<Option<Instant>>,
     answered: Mutex<u64>,
+    /// Whom the handler asks, once the first order has come.
+    chain: Mutex<Option<Chain>>,
+    position: Option<Position>,
 }
 
 pub(super) fn serve(args: ServeArgs) -> Result<()> {
     set_comm("echo-server")?;
     let _large = (args.fault == ServeFault::MemoryMap).then(memory::Large::map).transpose()?;
-    let server =
-        Arc::new(Server { args, armed: Armed::default(), faulty_until: Mutex::new(None), answered: Mutex::new(0) });
+    let position = matches!(args.fault, ServeFault::PositionHeld | ServeFault::PositionRead);
+    let position = position.then(Position::open).transpose()?;
+    let server = Arc::new(Server {
+        args,
+        armed: Armed::default(),
+        faulty_until: Mutex::new(None),
+        answered: Mutex::new(0),
+        chain: Mutex::new(None),
+        position,
+    });
+    crowd::start(server.args.idle_threads, server.args.churn)?;
     let (roll_up, orders) = channel();
     server.start_rollup(orders)?;
     let ServeArgs { tcp, event_loop, work_us, receive_buffer, .. } = server.args;
@@ -177,15 +216,42 @@ impl Server {
     fn obey(&self, order: Order, roll_up: &Sender<u64>) -> Result<()> {
         let Order::Fault { ms } = order else { return Ok(()) };
         match self.args.fault {
-            ServeFault::LockComputing | ServeFault::LockAsleep | ServeFault::LockWriting => {
+            ServeFault::LockComputing | ServeFault::LockAsleep | ServeFault::LockWriting | ServeFault::PositionHeld => {
                 roll_up.send(ms).context("stats-rollup ended")?;
             }
             ServeFault::Silent | ServeFault::TwoParts | ServeFault::TwoPartsAtOnce => {
                 self.begin(Duration::from_millis(ms))?;
             }
-            _ => self.armed.arm(ms),
+            _ => {
+                self.start_chain()?;
+                self.armed.arm(ms);
+            }
         }
         Ok(())
+    }
+
+    /// Starts whom the handler asks: by now whylag is attached and sees who starts whom.
+    fn start_chain(&self) -> Result<()> {
+        let mut chain = self.chain.lock().unwrap_or_else(PoisonError::into_inner);
+        if chain.is_none() {
+            *chain = match self.args.fault {
+                ServeFault::ProcessesComputing => Some(Chain::of_processes(Last::Computes)?),
+                ServeFault::ProcessesAsleep => Some(Chain::of_processes(Last::Sleeps)?),
+                ServeFault::ThreadsComputing => Some(Chain::of_threads(Last::Computes)?),
+                ServeFault::ThreadsAsleep => Some(Chain::of_threads(Last::Sleeps)?),
+                _ => None,
+            };
+        }
+        Ok(())
+    }
+
+    fn ask_chain(&self, time: Duration) -> Result<()> {
+        let mut chain = self.chain.lock().unwrap_or_else(PoisonError::into_inner);
+        chain.as_mut().context("there is no chain")?.ask(time)
+    }
+
+    fn position(&self) -> Result<&Position> {
+        self.position.as_ref().context("there is no file")
     }
 
     /// Begins a fault that concerns every check.
@@ -220,6 +286,11 @@ impl Server {
     }
 
     fn roll_up(&self, time: Duration) -> Result<()> {
+        if self.args.fault == ServeFault::PositionHeld {
+            let mut outcome = Ok(());
+            announce_fault(|| outcome = self.position().and_then(|position| position.read_for(time)));
+            return outcome;
+        }
         let _held = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
         let mut outcome = Ok(());
         announce_fault(|| match self.args.fault {
@@ -344,6 +415,12 @@ impl Server {
             ServeFault::FileReadMapped => self.try_strike(|_| memory::touch_file(self.file()?))?,
             ServeFault::FileRead => self.try_strike(|_| file::read(self.file()?))?,
             ServeFault::MemoryMap => self.try_strike(memory::map_and_unmap)?,
+            ServeFault::PositionHeld => self.position()?.ask()?,
+            ServeFault::PositionRead => self.try_strike(|time| self.position()?.read_for(time))?,
+            ServeFault::ProcessesComputing
+            | ServeFault::ProcessesAsleep
+            | ServeFault::ThreadsComputing
+            | ServeFault::ThreadsAsleep => self.try_strike(|time| self.ask_chain(time))?,
             ServeFault::LockComputing | ServeFault::LockAsleep | ServeFault::LockWriting => {}
             ServeFault::AcceptLate | ServeFault::Silent | ServeFault::TwoParts | ServeFault::TwoPartsAtOnce => {}
         }
