@@ -134,7 +134,10 @@ fn after_queue(leg: &Leg<'_>, stays: &[Piece]) -> Option<Piece> {
 pub(in crate::attribution) fn transmit_and_outside(leg: &Leg<'_>) -> Vec<Piece> {
     let mut pieces = stays(leg);
     let left = pieces.iter().map(|piece| piece.to).fold(leg.from, MonoNs::max);
-    if left < leg.to {
+    if left < leg.to && leg.evidence.blind().qdiscs {
+        let reason = "in the transmit path or outside, and queueing disciplines are not watched";
+        pieces.push(Piece::unexplained(left, leg.to, leg.span, reason));
+    } else if left < leg.to {
         pieces.push(outside::piece(leg, left));
     }
     pieces

@@ -75,6 +75,9 @@ fn opaque(leg: &Leg<'_>, from: MonoNs) -> Piece {
         Some(end) => format!("{time} from {} to {}", leg.start.stage.name(), end.stage.name()),
         None => format!("no answer for {time} since {}", leg.start.stage.name()),
     };
+    if leg.end.is_none() && leg.evidence.blind().drops {
+        return Piece::unexplained(from, leg.to, leg.span, format!("{fact}, and drops are not watched"));
+    }
     let name = leg.evidence.interface(leg.start.interface);
     let veth = leg.evidence.interface_fact(leg.start.interface).is_some_and(|fact| fact.kind == "veth");
     let why = if veth {
