@@ -283,13 +283,15 @@ impl Attached {
         if let Some(counts) = &self.skipped_runs {
             return counts.clone();
         }
-        self.ebpf.programs().filter_map(|(name, program)| Some((name.to_owned(), skipped_by(program)?))).collect()
+        let told = self.ebpf.programs().filter(|(name, _)| is_missed(name));
+        told.filter_map(|(name, program)| Some((name.to_owned(), skipped_by(program)?))).collect()
     }
 
     /// What tells [`skipped_runs`](Self::skipped_runs) in sum, at a few microseconds a program: to
     /// be asked before anything is concluded.
     pub fn skip_watch(&self) -> SkipWatch {
-        let files = self.ebpf.programs().filter_map(|(_, program)| File::open(told_of(program)?).ok());
+        let told = self.ebpf.programs().filter(|(name, _)| is_missed(name));
+        let files = told.filter_map(|(_, program)| File::open(told_of(program)?).ok());
         SkipWatch { files: files.collect() }
     }
 
@@ -457,6 +459,13 @@ impl SkipWatch {
         }
         sum
     }
+}
+
+/// Whether something is missed when the kernel skips a run of a program. The programs of lock
+/// contention tell of threads alone, and a run inside another of theirs on the same CPU is that of
+/// an interrupt, or of a lock that this other run takes.
+fn is_missed(program: &str) -> bool {
+    !matches!(program, "lock_begin" | "lock_end")
 }
 
 fn skipped_by(program: &Program) -> Option<u64> {

@@ -164,7 +164,7 @@ fn ran(prev: Task) {
         return;
     }
     emit_at(time_ns, EventKind::Ran, |body: &mut RanBody| {
-        *body = RanBody { ran_ns, comm: prev.comm() };
+        *body = RanBody { start_time_ns: prev.start_time_ns(), ran_ns, comm: prev.comm() };
     });
 }
 

@@ -142,6 +142,8 @@ pub struct TaskForkBody {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RanBody {
+    /// Its start time, as in [`SwitchOutBody::start_time_ns`].
+    pub start_time_ns: u64,
     /// As in [`SwitchOutBody::ran_ns`].
     pub ran_ns: u64,
     /// Its name.

@@ -209,7 +209,7 @@ impl Evidence {
             Body::Reclaim(body) => self.storage.reclaimed(event, body),
             Body::BlockRequest(body) => self.requests.add(event, body),
             Body::LockSpin(body) => self.spins.add(event, body),
-            Body::Ran(body) => self.ran(event, body.ran_ns, body.comm),
+            Body::Ran(body) => self.ran(event, body.ran_ns, (body.comm, body.start_time_ns)),
             Body::Drop(body) => self.flow_drops.add(event, body),
             Body::OtherPeer(body) => self.peer(body),
             Body::SockSend(body) => self.answered(event, body),
@@ -333,16 +333,17 @@ impl Evidence {
             account: Account::from(body.account),
             other: next,
         };
-        self.ran(event, body.ran_ns, body.comm);
+        self.ran(event, body.ran_ns, (body.comm, body.start_time_ns));
         let ran = (body.ran_ns != u64::MAX).then_some(DurNs(body.ran_ns));
         let leave = Leave { state: body.state, preempted: body.preempted != 0, stack, ran };
         self.mark(event.task, body.start_time_ns, Some(&body.comm), Mark::Out(switch, leave));
     }
 
     /// Where the kernel does not tell for how long, it is not known.
-    fn ran(&mut self, event: &Event, ran_ns: u64, comm: [u8; 16]) {
+    fn ran(&mut self, event: &Event, ran_ns: u64, (comm, start_ns): ([u8; 16], u64)) {
         if ran_ns != u64::MAX {
-            self.runs.add(event.cpu, Named { task: event.task, comm }, event.at, DurNs(ran_ns));
+            let who = (Named { task: event.task, comm }, start_ns);
+            self.runs.add(event.cpu, who, event.at, DurNs(ran_ns));
         }
     }
 
@@ -516,7 +517,7 @@ impl Evidence {
                 self.interfaces.insert(fact.id, fact.clone());
             }
             Fact::Task(fact) => self.task(at, fact),
-            Fact::Runner { id, cgroup } => self.runs.learn_cgroup(*id, cgroup),
+            Fact::Runner { id, start_time_ns, cgroup } => self.runs.learn_cgroup(*id, *start_time_ns, cgroup),
             Fact::Device { number, name } => self.storage.learn_name(*number, name),
             Fact::Hooks { active } => {
                 self.learn_hooks(active);
@@ -747,14 +748,20 @@ impl Evidence {
     pub(super) fn offender(&self, task: TaskId, at: MonoNs) -> Offender {
         let life = self.life_at(task, at);
         let comm = life.map_or(String::new(), |life| text(&life.comm));
-        let cgroup = life.map(|life| life.cgroup.as_str()).or_else(|| self.runs.cgroup(task));
-        let cgroup = cgroup.unwrap_or_default().to_owned();
+        let cgroup = life.map_or(String::new(), |life| life.cgroup.clone());
         Offender { comm, task, cgroup, device: String::new() }
     }
 
     /// A thread that another record names, with its cgroup where that is known.
     pub(super) fn offender_named(&self, named: &Named, at: MonoNs) -> Offender {
         Offender { comm: text(&named.comm), ..self.offender(named.task, at) }
+    }
+
+    /// Who had a CPU, with its cgroup where that is known.
+    pub(super) fn offender_of(&self, share: &Share, at: MonoNs) -> Offender {
+        let offender = self.offender_named(&share.who, at);
+        let cgroup = self.runs.cgroup(share.who.task, share.start_ns).map_or(offender.cgroup, str::to_owned);
+        Offender { cgroup, ..offender }
     }
 
     /// The socket with this cookie, else the one last used at this port.

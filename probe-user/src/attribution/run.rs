@@ -22,12 +22,15 @@ struct Run {
     from: MonoNs,
     to: MonoNs,
     who: Named,
+    /// Start time: tells two lives of one number apart.
+    start_ns: u64,
 }
 
 /// How long a thread had a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) who: Named,
+    pub(super) start_ns: u64,
     pub(super) time: DurNs,
 }
 
@@ -35,12 +38,12 @@ pub(super) struct Share {
 #[derive(Debug, Default)]
 pub(super) struct Runs {
     by_cpu: HashMap<u32, VecDeque<Run>, Fast>,
-    cgroups: HashMap<TaskId, String, Fast>,
+    cgroups: HashMap<(TaskId, u64), String, Fast>,
 }
 
 impl Runs {
     /// A thread left a CPU that it had had for so long.
-    pub(super) fn add(&mut self, cpu: u32, who: Named, at: MonoNs, ran: DurNs) {
+    pub(super) fn add(&mut self, cpu: u32, (who, start_ns): (Named, u64), at: MonoNs, ran: DurNs) {
         if who.task.tid == 0 || (self.by_cpu.len() >= MAX_CPUS && !self.by_cpu.contains_key(&cpu)) {
             return;
         }
@@ -50,18 +53,18 @@ impl Runs {
         }
         // The run queue's clock is a little behind.
         let before = runs.back().map_or(MonoNs(0), |run| run.to);
-        runs.push_back(Run { from: at.before(ran).max(before), to: at.max(before), who });
+        runs.push_back(Run { from: at.before(ran).max(before), to: at.max(before), who, start_ns });
     }
 
     /// The cgroup of a thread that nobody watches.
-    pub(super) fn learn_cgroup(&mut self, task: TaskId, cgroup: &str) {
-        if self.cgroups.len() < MAX_CGROUPS || self.cgroups.contains_key(&task) {
-            self.cgroups.insert(task, cgroup.to_owned());
+    pub(super) fn learn_cgroup(&mut self, task: TaskId, start_ns: u64, cgroup: &str) {
+        if self.cgroups.len() < MAX_CGROUPS || self.cgroups.contains_key(&(task, start_ns)) {
+            self.cgroups.insert((task, start_ns), cgroup.to_owned());
         }
     }
 
-    pub(super) fn cgroup(&self, task: TaskId) -> Option<&str> {
-        self.cgroups.get(&task).map(String::as_str)
+    pub(super) fn cgroup(&self, task: TaskId, start_ns: u64) -> Option<&str> {
+        self.cgroups.get(&(task, start_ns)).map(String::as_str)
     }
 
     /// Forgets what ended before `before`, and when nothing is left, whose runs they were.
@@ -82,9 +85,9 @@ impl Runs {
         let known = known.flat_map(|runs| runs.range(runs.partition_point(|run| run.to <= from)..));
         for run in known.take_while(|run| run.from < to).filter(|run| run.who.task != waiter) {
             let time = run.to.min(to).since(run.from.max(from));
-            match shares.iter_mut().find(|share| share.who.task == run.who.task) {
+            match shares.iter_mut().find(|share| (share.who.task, share.start_ns) == (run.who.task, run.start_ns)) {
                 Some(share) => share.time = share.time.plus(time),
-                None => shares.push(Share { who: run.who, time }),
+                None => shares.push(Share { who: run.who, start_ns: run.start_ns, time }),
             }
         }
         shares.sort_by_key(|share| (std::cmp::Reverse(share.time), share.who.task));
@@ -123,7 +126,9 @@ mod tests {
     #[test]
     fn whoever_had_the_cpu_longest_is_behind_the_wait() {
         let mut story = preempted();
-        story.fact(0, Fact::Runner { id: BATCH.id(), cgroup: "/batch.slice".to_owned() });
+        let runner =
+            |start_time_ns, cgroup: &str| Fact::Runner { id: BATCH.id(), start_time_ns, cgroup: cgroup.to_owned() };
+        story.fact(0, runner(951_000_000_000, "/batch.slice")).fact(0, runner(7, "/before.slice"));
         story.ran_there(11 * MS, HOG, 10 * MS).ran_there(81 * MS, BATCH, 70 * MS);
         story.ran_there(83 * MS, KWORKER, 2 * MS).ran_there(99 * MS, LAST, 16 * MS);
         let (comm, cgroup, facts) = behind(&mut story);
@@ -162,7 +167,7 @@ mod tests {
 
     #[test]
     fn runs_never_overlap_and_are_bounded() {
-        let who = |actor: Actor| Named { task: actor.id(), comm: [0; 16] };
+        let who = |actor: Actor| (Named { task: actor.id(), comm: [0; 16] }, 1);
         let mut runs = Runs::default();
         runs.add(0, who(HOG), at(10), DurNs(8_000));
         runs.add(0, who(BATCH), at(20), DurNs(15_000));

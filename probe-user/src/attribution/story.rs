@@ -362,7 +362,12 @@ impl Story {
 
     /// A thread that nobody watches leaves the first CPU, which it had for so long.
     pub(crate) fn ran_there(&mut self, us: u64, who: Actor, ran: u64) -> &mut Self {
-        self.push_on(us, SERVER.cpu(), who, Body::Ran(RanBody { ran_ns: ran * 1_000, comm: comm(who.2) }))
+        self.push_on(
+            us,
+            SERVER.cpu(),
+            who,
+            Body::Ran(RanBody { start_time_ns: who.start(), ran_ns: ran * 1_000, comm: comm(who.2) }),
+        )
     }
 
     pub(crate) fn wakes(&mut self, us: u64, waker: Actor, who: Actor) -> &mut Self {

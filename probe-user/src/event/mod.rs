@@ -200,6 +200,8 @@ pub enum Fact {
     Runner {
         /// Which.
         id: TaskId,
+        /// Start time by its records, nanoseconds of `CLOCK_MONOTONIC`.
+        start_time_ns: u64,
         /// As in [`TaskFact::cgroup`].
         cgroup: String,
     },

@@ -15,6 +15,8 @@ const LOOKUPS_PER_SECOND: u32 = 1_000;
 /// Threads remembered; beyond it all are forgotten and said again when they are next seen.
 const MOST_THREADS: usize = 1 << 16;
 
+/// `/proc` rounds a start time to a clock tick.
+const START_TOLERANCE_NS: u64 = 20_000_000;
 /// Devices whose names are said.
 const MOST_DEVICES: usize = 1 << 12;
 /// Most threads that are looked at because they took a packet in.
@@ -29,6 +31,8 @@ pub(super) struct Annotator {
     said_reasons: HashSet<u32>,
     said_devices: HashSet<u32>,
     said_threads: HashSet<TaskId>,
+    /// With the start time of their records.
+    said_runners: HashSet<(TaskId, u64)>,
     second: u64,
     lookups: u32,
     /// Interfaces behind a ring, whose receiving threads are watched; empty if softirqs are not,
@@ -47,6 +51,7 @@ impl Annotator {
             said_reasons: HashSet::new(),
             said_devices: HashSet::new(),
             said_threads: HashSet::new(),
+            said_runners: HashSet::new(),
             second: 0,
             lookups: 0,
             behind_rings: HashSet::new(),
@@ -101,7 +106,7 @@ impl Annotator {
                 self.address(body.location, &mut say_now);
                 self.thread(event.task, &mut say_now);
             }
-            Body::Ran(_) => self.runner(event.task, &mut say_now),
+            Body::Ran(body) => self.runner(event.task, body.start_time_ns, &mut say_now),
             Body::FileWait(body) => self.device(body.device, &mut say_now),
             Body::Dirtied(body) => self.device(body.device, &mut say_now),
             Body::BlockRequest(body) => self.device(body.device, &mut say_now),
@@ -133,17 +138,20 @@ impl Annotator {
     }
 
     /// Says the cgroup of a thread that nobody watches.
-    fn runner(&mut self, id: TaskId, say: &mut dyn FnMut(&Fact)) {
-        if self.said_threads.contains(&id) || self.lookups >= LOOKUPS_PER_SECOND {
+    fn runner(&mut self, id: TaskId, start_time_ns: u64, say: &mut dyn FnMut(&Fact)) {
+        let life = (id, start_time_ns);
+        if self.said_runners.contains(&life) || self.lookups >= LOOKUPS_PER_SECOND {
             return;
         }
         self.lookups += 1;
-        if self.said_threads.len() >= MOST_THREADS {
-            self.said_threads.clear();
+        if self.said_runners.len() >= MOST_THREADS {
+            self.said_runners.clear();
         }
-        self.said_threads.insert(id);
-        if let Some(cgroup) = task_fact(id).map(|fact| fact.cgroup).filter(|cgroup| !cgroup.is_empty()) {
-            say(&Fact::Runner { id, cgroup });
+        self.said_runners.insert(life);
+        // The number may stand for another by now.
+        let same = |fact: &TaskFact| fact.start_time_ns.abs_diff(start_time_ns) <= START_TOLERANCE_NS;
+        if let Some(TaskFact { cgroup, .. }) = task_fact(id).filter(same).filter(|fact| !fact.cgroup.is_empty()) {
+            say(&Fact::Runner { id, start_time_ns, cgroup });
         }
     }
 

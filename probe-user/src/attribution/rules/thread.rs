@@ -625,7 +625,10 @@ fn ran_instead(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, runnabl
         Instead::Beside(Some(named)) => format!("{} ran instead", described(named.task, &text(&named.comm))),
         Instead::Beside(None) => "the CPU it got had been idle".to_owned(),
     };
-    let offender = instead.who().map(|named| evidence.offender_named(named, interval.to));
+    let offender = match &instead {
+        Instead::Seen { shares, .. } => shares.first().map(|share| evidence.offender_of(share, interval.to)),
+        Instead::Beside(named) => named.map(|named| evidence.offender_named(named, interval.to)),
+    };
     seat.leaf(Cause::AppRunqueue, offender, fact).with(Some(who)).with(told)
 }
 

@@ -23,7 +23,7 @@ pub(super) fn start(idle_threads: usize, churn: bool) -> Result<()> {
     if churn {
         spawn("churn", || {
             loop {
-                come_and_go()?
+                come_and_go()?;
             }
         })
     } else {
