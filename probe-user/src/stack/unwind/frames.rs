@@ -211,7 +211,7 @@ mod tests {
 
     fn debug_section(common: usize) -> Vec<u8> {
         let entry = |bytes: &[u8], length: usize| {
-            let mut entry = (length as u32).to_le_bytes().to_vec();
+            let mut entry = u32::try_from(length).unwrap().to_le_bytes().to_vec();
             entry.extend(bytes);
             entry.resize(4 + length, 0);
             entry

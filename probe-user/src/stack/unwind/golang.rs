@@ -178,11 +178,11 @@ mod tests {
         let mut bytes = KINDS[1].start.to_vec();
         [2, 0, 0x40_1000, NAMES, 0, 0, STEPS, TABLE].iter().for_each(|word: &u64| bytes.extend(word.to_le_bytes()));
         bytes.extend(names);
-        bytes.resize(STEPS as usize, 0);
+        bytes.resize(usize::try_from(STEPS).unwrap(), 0);
         // One for nothing, then: from -1 to 0 until 8, to 24 until 32.
         let until = |bytes: u8| bytes / QUANTUM;
         bytes.extend([0, 2, until(8), 48, until(24), 0]);
-        bytes.resize(TABLE as usize, 0);
+        bytes.resize(usize::try_from(TABLE).unwrap(), 0);
         let entry = |function: u32| ROWS + function * 44;
         [0, entry(0), 0x20, entry(1), 0x40, 0].iter().for_each(|word: &u32| bytes.extend(word.to_le_bytes()));
         for (function, flags) in (0u32..).zip(flags) {

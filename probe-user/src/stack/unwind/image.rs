@@ -305,7 +305,8 @@ mod tests {
     fn a_build_id_is_found_behind_other_notes() {
         let note = |name: &[u8], kind: u32, value: &[u8]| {
             let mut note = Vec::new();
-            [name.len() as u32, value.len() as u32, kind].iter().for_each(|word| note.extend(word.to_le_bytes()));
+            let length = |part: &[u8]| u32::try_from(part.len()).unwrap();
+            [length(name), length(value), kind].iter().for_each(|word| note.extend(word.to_le_bytes()));
             for part in [name, value] {
                 note.extend(part);
                 note.resize(note.len().next_multiple_of(4), 0);

@@ -221,7 +221,8 @@ impl<'a> EvaluationStorage<Bytes<'a>> for Small {
     type Result = [Piece<Bytes<'a>>; 1];
 }
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
+#[cfg(test)]
 mod tests {
     use super::*;
     use gimli::{UnwindExpression, X86_64};
