@@ -1,6 +1,8 @@
 //! Seven hundred hostile files, made from small real ones: none ends this process or makes it
 //! grow, each place asked for comes back, and a good file is named as before.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 #[path = "symbolize/asking.rs"]
 mod asking;
 #[path = "symbolize/programs.rs"]
@@ -10,7 +12,10 @@ mod corpus;
 
 use asking::{ask, children, handed, symbolizer};
 use corpus::Corpus;
+use probe_user::symbolize::Symbolizer;
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::Write;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const FILES: usize = 700;
@@ -48,6 +53,7 @@ fn seven_hundred_hostile_files_cost_only_their_own_names() {
             assert_eq!(told[0].functions.last().map(|function| function.name.as_str()), Some("opaque"));
         }
     }
+    lines_are_left_out_when_the_child_stops(&mut symbolizer, &good, place);
     assert!(!children("whylag-names").is_empty());
     drop(symbolizer);
     assert_eq!(children("whylag-names"), [] as [std::path::PathBuf; 0], "it leaves no child");
@@ -56,6 +62,25 @@ fn seven_hundred_hostile_files_cost_only_their_own_names() {
     assert_eq!(files, FILES);
     assert!(slowest.0 <= LIMIT, "{slowest:?}");
     assert!(grown <= GROWTH, "{grown}");
+}
+
+/// A child that answers nothing is replaced, and its successor asked for less.
+fn lines_are_left_out_when_the_child_stops(symbolizer: &mut Symbolizer, program: &Path, place: u64) {
+    let source = handed(std::fs::File::open(program).unwrap(), "", None);
+    let mut line = || {
+        let named = ask(symbolizer, &source, &[place]).remove(0);
+        assert_eq!(named.functions.last().map(|function| function.name.as_str()), Some("opaque"), "{named:?}");
+        named.functions[0].line
+    };
+    assert!(line() > 0);
+    let before = children("whylag-names");
+    for child in &before {
+        let pid = child.file_name().and_then(|pid| pid.to_str()).unwrap().parse().unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::STOP).unwrap();
+    }
+    assert_eq!(line(), 0, "symbols only");
+    assert!(!children("whylag-names").iter().any(|child| before.contains(child)), "it was replaced");
+    assert!(line() > 0);
 }
 
 fn resident_bytes() -> u64 {

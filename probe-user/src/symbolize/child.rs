@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 /// What a child is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,12 +94,18 @@ fn serve_names(parent: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
+/// Debug information is parsed where it is needed first, so that many places of a large program take
+/// long together; a name without its line is better than none.
+///
 /// A panic is a file that cannot be understood: its parser did not expect it.
 fn answer(parent: BorrowedFd<'_>, library: &mut Library, question: &Question, files: Vec<OwnedFd>) -> io::Result<()> {
+    let until = Instant::now() + question.full_time();
     let opened = catch_unwind(AssertUnwindSafe(|| library.open(question, files))).unwrap_or(Err(Nameless::Damaged));
     let stripped = opened.as_ref().is_ok_and(|names| names.is_stripped());
     for (index, address) in question.addresses().iter().enumerate() {
-        let name = |address: u64| -> Place { opened.as_ref().map_err(|reason| *reason)?.name(address) };
+        let name = |address: u64| -> Place {
+            opened.as_ref().map_err(|reason| *reason)?.name(address, Instant::now() < until)
+        };
         let place = catch_unwind(AssertUnwindSafe(|| name(*address))).unwrap_or(Err(Nameless::Damaged));
         socket::send(parent, &Answer::Place { index, place }, &[], SendFlags::empty())?;
     }

@@ -1,6 +1,6 @@
 //! The two children of the thread: started when needed, ended when late, and not too often.
 
-use super::message::{Answer, MAX_FUNCTIONS, MAX_NAME, Opened, Opening, Place, Question};
+use super::message::{Answer, Opened, Opening, Place, Question, is_sane};
 use super::process::{Program, Servant, Stuck, start_namer, start_opener};
 use super::queue::Queue;
 use rustix::fs::{AtFlags, Statx, StatxFlags, statx};
@@ -56,7 +56,7 @@ impl<'a> Children<'a> {
         self.stuck.extend(idle.into_iter().flatten().filter_map(Servant::end));
     }
 
-    /// Asks, and says for each answer where it belongs. `None` if the child failed or was late; else
+    /// Asks, and says for each answer where it belongs. `None` if the child failed or is late; else
     /// whether the file is without debug information.
     pub(super) fn ask(
         &mut self,
@@ -65,6 +65,9 @@ impl<'a> Children<'a> {
         until: Instant,
         learn: &mut impl FnMut(usize, Place),
     ) -> Option<bool> {
+        if Instant::now() >= until {
+            return None;
+        }
         let child = self.namer()?;
         let (began, queue) = (Instant::now(), self.queue);
         let answer = converse(&child, question, files, until, &|| !queue.is_closed(), learn);
@@ -187,12 +190,4 @@ fn converse(
         }
     }
     Err(io::ErrorKind::InvalidData.into())
-}
-
-fn is_sane(place: &Place) -> bool {
-    place.as_ref().map_or(true, |functions| {
-        let fits = |text: &String| text.len() <= MAX_NAME;
-        (1..=MAX_FUNCTIONS).contains(&functions.len())
-            && functions.iter().all(|function| fits(&function.name) && fits(&function.file))
-    })
 }

@@ -3,13 +3,16 @@
 use super::sandbox::Sandbox;
 use crate::stack::{Function, Nameless};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
-/// Longest packet; names are cut long before.
+/// Longest packet: the text of a place, all of it control characters.
 pub(super) const MAX_MESSAGE: usize = 128 << 10;
 /// Most addresses of one question.
 pub(super) const MAX_ADDRESSES: usize = 512;
 /// Most functions of one place: more levels of inlining are cut.
 pub(super) const MAX_FUNCTIONS: usize = 64;
+/// Most text of all functions of one place, bytes.
+pub(super) const MAX_TEXT: usize = 16 << 10;
 /// Longest name of a function or a file, bytes.
 pub(super) const MAX_NAME: usize = 1024;
 
@@ -24,6 +27,8 @@ pub(super) enum Question {
         build_id: String,
         /// Leave out debug information, which may take long.
         symbols_only: bool,
+        /// After this time it is left out for the places that remain, milliseconds.
+        full_ms: u64,
         /// Virtual addresses as its symbols count.
         addresses: Vec<u64>,
     },
@@ -37,6 +42,14 @@ pub(super) enum Question {
 }
 
 impl Question {
+    /// How long debug information is to be looked into.
+    pub(super) const fn full_time(&self) -> Duration {
+        match self {
+            Self::Elf { full_ms, .. } => Duration::from_millis(*full_ms),
+            Self::PerfMap { .. } => Duration::ZERO,
+        }
+    }
+
     pub(super) const fn addresses(&self) -> &Vec<u64> {
         match self {
             Self::Elf { addresses, .. } | Self::PerfMap { addresses, .. } => addresses,
@@ -66,6 +79,24 @@ pub(super) enum Answer {
 /// Functions, innermost first, or why there are none.
 pub(super) type Place = Result<Vec<Function>, Nameless>;
 
+/// Cuts functions to what a place may have.
+pub(super) fn cut_to_bounds(functions: &mut Vec<Function>) {
+    let mut text = 0;
+    let fits = |function: &&Function| {
+        text += function.name.len() + function.file.len();
+        text <= MAX_TEXT
+    };
+    let kept = functions.iter().take(MAX_FUNCTIONS).take_while(fits).count();
+    functions.truncate(kept);
+}
+
+/// A place is within its bounds, and says something.
+pub(super) fn is_sane(place: &Place) -> bool {
+    let Ok(functions) = place else { return true };
+    let text: usize = functions.iter().map(|function| function.name.len() + function.file.len()).sum();
+    (1..=MAX_FUNCTIONS).contains(&functions.len()) && text <= MAX_TEXT
+}
+
 /// A question to the child that opens. The root comes with it, if it is not the host's.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Opening {
@@ -92,4 +123,31 @@ pub(super) enum Opened {
     Here,
     /// There is none that may be read.
     None,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Control characters take six bytes each in JSON.
+    #[test]
+    fn the_largest_place_fits_into_a_packet() {
+        let function = Function { name: "\u{1}".repeat(MAX_NAME), file: "\u{1}".repeat(MAX_NAME), line: u32::MAX };
+        let mut functions = vec![function; MAX_FUNCTIONS + 1];
+        assert!(!is_sane(&Ok(functions.clone())));
+        cut_to_bounds(&mut functions);
+        let place = Ok(functions);
+        assert!(is_sane(&place) && !is_sane(&Ok(Vec::new())));
+        let packet = serde_json::to_vec(&Answer::Place { index: usize::MAX, place }).unwrap();
+        assert!(packet.len() <= MAX_MESSAGE, "{}", packet.len());
+        let addresses = vec![u64::MAX; MAX_ADDRESSES];
+        let question = Question::Elf {
+            module: [u64::MAX; 3],
+            build_id: "f".repeat(128),
+            symbols_only: false,
+            full_ms: 0,
+            addresses,
+        };
+        assert!(serde_json::to_vec(&question).unwrap().len() <= MAX_MESSAGE);
+    }
 }

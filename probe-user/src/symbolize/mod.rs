@@ -133,6 +133,8 @@ impl Drop for Symbolizer {
 /// It does not start, or does not say.
 pub fn look_at_sandbox() -> Result<Sandbox, SymbolizerError> {
     let program = Program::own().map_err(SymbolizerError::Program)?;
-    let (_child, sandbox) = process::start_namer(&program).map_err(SymbolizerError::Child)?;
+    let (child, sandbox) = process::start_namer(&program).map_err(SymbolizerError::Child)?;
+    // It has looked at nothing that could hold it.
+    let _ = child.end();
     Ok(sandbox)
 }

@@ -37,7 +37,7 @@ impl Program {
     }
 }
 
-/// A child that runs. Dropping it kills it, and waits a little for its end.
+/// A child that runs, until it is ended or the program is over.
 #[derive(Debug)]
 pub(super) struct Servant {
     process: Child,

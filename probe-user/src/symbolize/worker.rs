@@ -5,8 +5,8 @@ use super::children::Children;
 use super::message::{MAX_ADDRESSES, Opening, Place, Question};
 use super::process::Program;
 use super::queue::{Next, Queue};
-use crate::stack::Nameless;
 use crate::stack::wanted::{MappedFile, PerfMap, Source, Wanted};
+use crate::stack::{Function, Nameless};
 use rustix::fs::{AtFlags, FileType, MemfdFlags, SealFlags, Statx, StatxFlags, fcntl_add_seals, memfd_create, statx};
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
@@ -19,6 +19,8 @@ const MAX_FILE: u64 = 4 << 30;
 const FILE_TIME: Duration = Duration::from_millis(4500);
 /// How much of that all that it tells may take; the rest is for its symbols alone.
 const FULL_TIME: Duration = Duration::from_millis(3000);
+/// After this time the child itself leaves out what takes long.
+const LINES_TIME: Duration = Duration::from_millis(2000);
 /// After this time without work the children end; their memory is for others.
 const IDLE: Duration = Duration::from_secs(10);
 /// Most files that are remembered.
@@ -72,42 +74,48 @@ impl Worker<'_> {
         }
         let until = Instant::now() + FILE_TIME;
         let mut search = Search::new(module, &file.build_id, addresses);
-        let stripped = self.ask_elf(&mut search, &[file.file.as_fd()], until);
-        if stripped && !file.build_id.is_empty() && search.wants_more() {
-            self.ask_debug_files(&mut search, file, until);
+        match self.ask_elf(&mut search, &[file.file.as_fd()], until) {
+            Some(true) if !file.build_id.is_empty() && search.wants_more() => {
+                self.ask_debug_files(&mut search, file, until);
+            }
+            Some(_) => {}
+            None => self.give_up(module),
         }
         search.places()
     }
 
     /// All that a file tells; if that takes too long, its symbols. Says whether it is without
-    /// debug information.
-    fn ask_elf(&mut self, search: &mut Search<'_>, files: &[BorrowedFd<'_>], until: Instant) -> bool {
+    /// debug information; `None` if that took too long too.
+    fn ask_elf(&mut self, search: &mut Search<'_>, files: &[BorrowedFd<'_>], until: Instant) -> Option<bool> {
         let full = until.min(Instant::now() + FULL_TIME);
         for (symbols_only, until) in [(false, full), (true, until)] {
             let question = search.question(symbols_only);
             if let Some(stripped) =
                 self.children.ask(&question, files, until, &mut |index, place| search.learn(index, place))
             {
-                return stripped;
+                return Some(stripped);
             }
         }
+        None
+    }
+
+    fn give_up(&mut self, module: Module) {
         if self.given_up.len() >= MAX_FILES {
             self.given_up.clear();
         }
-        self.given_up.insert(search.module);
-        false
+        self.given_up.insert(module);
     }
 
     fn ask_debug_files(&mut self, search: &mut Search<'_>, file: &MappedFile, until: Instant) {
-        let found = match self.debug.remove(&search.module) {
+        let mut found = match self.debug.remove(&search.module) {
             Some(found) => found,
             None => self.find_debug_files(file),
         };
-        for debug in &found {
-            if look_at(debug.as_fd()).is_ok_and(|facts| !self.children.hangs(&facts)) {
-                self.ask_elf(search, &[file.file.as_fd(), debug.as_fd()], until);
-            }
-        }
+        // One that takes too long is not asked again.
+        found.retain(|debug| {
+            look_at(debug.as_fd()).is_ok_and(|facts| !self.children.hangs(&facts))
+                && self.ask_elf(search, &[file.file.as_fd(), debug.as_fd()], until).is_some()
+        });
         if self.debug.len() >= MAX_FILES {
             self.debug.clear();
         }
@@ -163,7 +171,8 @@ impl<'a> Search<'a> {
 
     fn question(&self, symbols_only: bool) -> Question {
         let (build_id, addresses) = (self.build_id.to_owned(), self.addresses.to_vec());
-        Question::Elf { module: self.module, build_id, symbols_only, addresses }
+        let full_ms = u64::try_from(LINES_TIME.as_millis()).unwrap_or_default();
+        Question::Elf { module: self.module, build_id, symbols_only, full_ms, addresses }
     }
 
     /// A name is not taken back by a later answer, only made better: with lines, or inlined ones.
@@ -171,7 +180,7 @@ impl<'a> Search<'a> {
         let Some(known) = self.places.get_mut(index) else { return };
         let is_better = match (&known, &place) {
             (Some(Ok(_)), Err(_)) => false,
-            (Some(Ok(known)), Ok(place)) => place.len() >= known.len(),
+            (Some(Ok(known)), Ok(place)) => wealth(place) > wealth(known),
             _ => true,
         };
         if is_better {
@@ -187,6 +196,11 @@ impl<'a> Search<'a> {
     fn places(self) -> Vec<Place> {
         self.places.into_iter().map(|place| place.unwrap_or(Err(Nameless::GaveUp))).collect()
     }
+}
+
+/// How much is told of a place: levels of inlining, then lines.
+fn wealth(functions: &[Function]) -> (usize, usize) {
+    (functions.len(), functions.iter().filter(|function| function.line > 0).count())
 }
 
 fn named(frame: u32, place: Place) -> Named {
@@ -223,4 +237,39 @@ fn in_memory(bytes: &[u8]) -> std::io::Result<OwnedFd> {
     file.write_all(bytes)?;
     fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
     Ok(file.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn functions(lines: &[u32]) -> Place {
+        let function = |line: &u32| Function { name: "serve".to_owned(), file: String::new(), line: *line };
+        Ok(lines.iter().map(function).collect())
+    }
+
+    /// What is left after answers in turn.
+    fn learnt(answers: impl IntoIterator<Item = Place>) -> Place {
+        let mut search = Search::new([0; 3], "", &[1]);
+        answers.into_iter().for_each(|place| search.learn(0, place));
+        search.places().remove(0)
+    }
+
+    #[test]
+    fn a_later_answer_only_makes_a_place_better() {
+        let (bare, lined, inlined) = (|| functions(&[0]), || functions(&[7]), || functions(&[7, 9]));
+        assert_eq!(learnt([bare(), lined()]), lined());
+        assert_eq!(learnt([lined(), bare()]), lined(), "as of a debug file that gave up");
+        assert_eq!(learnt([inlined(), lined()]), inlined());
+        assert_eq!(learnt([lined(), Err(Nameless::OtherBuildId)]), lined());
+        assert_eq!(learnt([Err(Nameless::NoSymbol), Err(Nameless::OtherBuildId)]), Err(Nameless::OtherBuildId));
+        assert_eq!(learnt([]), Err(Nameless::GaveUp));
+    }
+
+    #[test]
+    fn a_place_that_was_not_asked_for_is_none() {
+        let mut search = Search::new([0; 3], "", &[1]);
+        search.learn(1, functions(&[7]));
+        assert_eq!(search.places(), [Err(Nameless::GaveUp)]);
+    }
 }

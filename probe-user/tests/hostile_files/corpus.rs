@@ -17,8 +17,8 @@ struct Seed {
     bytes: Vec<u8>,
     places: Vec<u64>,
     /// Where its sections lie in the file: of all, and of debug information alone.
-    debug: Vec<(u64, u64)>,
-    sections: (u64, u64),
+    debug: Vec<(usize, usize)>,
+    sections: (usize, usize),
 }
 
 /// The seeds.
@@ -84,9 +84,10 @@ impl Seed {
         let bytes = std::fs::read(path).unwrap();
         let elf = object::File::parse(&*bytes).unwrap();
         let debug = elf.sections().filter(|section| section.name().is_ok_and(|name| name.starts_with(".debug")));
-        let debug = debug.filter_map(|section| section.file_range()).filter(|range| range.1 > 0).collect();
-        let table = u64::from_le_bytes(bytes[40..48].try_into().unwrap());
-        let sections = (table, bytes.len() as u64 - table);
+        let debug = debug.filter_map(|section| section.file_range()).filter(|range| range.1 > 0);
+        let debug = debug.map(|(start, length)| (whole(start), whole(length))).collect();
+        let table = whole(u64::from_le_bytes(bytes[40..48].try_into().unwrap()));
+        let sections = (table, bytes.len() - table);
         Self { name, places, debug, sections, bytes }
     }
 
@@ -102,7 +103,7 @@ impl Seed {
     fn flipped(&self, mut dice: Dice) -> Hostile {
         let mut bytes = self.bytes.clone();
         for _ in 0..1 << dice.below(8) {
-            let at = dice.below(bytes.len() as u64) as usize;
+            let at = dice.below(bytes.len());
             bytes[at] ^= 1 << dice.below(8);
         }
         self.hostile("flipped bits", bytes)
@@ -114,9 +115,9 @@ impl Seed {
         let strange = [0, 1, 0x40, 0xffff, 0x7fff_ffff, 0xffff_ffff, 1 << 40, u64::MAX, self.bytes.len() as u64];
         for _ in 0..1 + dice.below(6) {
             let (start, length) = if dice.below(3) == 0 { (16, 48) } else { self.sections };
-            let at = (start + dice.below(length - 8) / 4 * 4) as usize;
-            let word = strange[dice.below(strange.len() as u64) as usize].to_le_bytes();
-            let width = [2, 4, 8][dice.below(3) as usize];
+            let at = start + dice.below(length - 8) / 4 * 4;
+            let word = strange[dice.below(strange.len())].to_le_bytes();
+            let width = [2, 4, 8][dice.below(3)];
             bytes[at..at + width].copy_from_slice(&word[..width]);
         }
         self.hostile("strange headers", bytes)
@@ -125,11 +126,11 @@ impl Seed {
     /// Nonsense within debug information, or anywhere in a file without.
     fn with_noise(&self, mut dice: Dice) -> Hostile {
         let mut bytes = self.bytes.clone();
-        let everywhere = [(64, bytes.len() as u64 - 64)];
+        let everywhere = [(64, bytes.len() - 64)];
         let parts = if self.debug.is_empty() { &everywhere[..] } else { &self.debug };
-        let (start, length) = parts[dice.below(parts.len() as u64) as usize];
+        let (start, length) = parts[dice.below(parts.len())];
         for _ in 0..1 + dice.below(64) {
-            bytes[(start + dice.below(length)) as usize] = dice.below(256) as u8;
+            bytes[start + dice.below(length)] = u8::try_from(dice.below(256)).unwrap();
         }
         self.hostile("noise", bytes)
     }
@@ -159,7 +160,7 @@ impl Seed {
     fn header_of(&self, name: &str) -> usize {
         let elf = object::File::parse(&*self.bytes).unwrap();
         let index = elf.section_by_name(name).unwrap().index().0;
-        usize::try_from(self.sections.0).unwrap() + index * 64
+        self.sections.0 + index * 64
     }
 }
 
@@ -167,11 +168,15 @@ impl Seed {
 struct Dice(u64);
 
 impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
+    fn below(&mut self, most: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;
         word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (word ^ (word >> 31)) % most
+        whole((word ^ (word >> 31)) % most as u64)
     }
+}
+
+fn whole(number: u64) -> usize {
+    usize::try_from(number).unwrap()
 }

@@ -38,7 +38,7 @@ impl Drop for Silent {
 fn answer(mut kernel: File) {
     let mut request = vec![0; 128 << 10];
     // The mount's end is an error.
-    while let Ok(_) = kernel.read(&mut request) {
+    while kernel.read(&mut request).is_ok_and(|length| length >= 40) {
         let word = |at: usize| u32::from_ne_bytes(request[at..at + 4].try_into().unwrap());
         let body = match word(4) {
             // INIT: version 7.31, 64 KiB to write.

@@ -72,6 +72,21 @@ fn a_stripped_file_has_no_symbol_and_another_one_another_build_id() {
 }
 
 #[test]
+fn symbols_that_a_stripped_file_has_packed_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = build(dir.path(), ("packed.c", C), &["cc", "-O1"]);
+    let place = addresses(&program, "opaque").start;
+    let mut packed = Vec::new();
+    lzma_rs::xz_compress(&mut std::fs::read(&program).unwrap().as_slice(), &mut packed).unwrap();
+    std::fs::write(dir.path().join("packed.xz"), packed).unwrap();
+    run(dir.path(), &["strip", "packed.c.out"]);
+    let section = ["objcopy", "--add-section", ".gnu_debugdata=packed.xz", "packed.c.out"];
+    assert_eq!(ask(&mut symbolizer(), &file(&program, ""), &[place])[0].unknown, Some(Nameless::NoSymbol));
+    run(dir.path(), &section);
+    assert_eq!(names(&ask(&mut symbolizer(), &file(&program, ""), &[place])[0].functions), ["opaque"]);
+}
+
+#[test]
 fn a_file_as_large_as_a_disk_costs_only_what_its_symbols_take() {
     let dir = tempfile::tempdir().unwrap();
     let program = build(dir.path(), ("plain.c", C), &["cc", "-O1"]);

@@ -1,6 +1,6 @@
 //! An ELF file, and its separate debug file: their build ids, symbols and debug information.
 
-use super::super::message::{MAX_FUNCTIONS, Place};
+use super::super::message::{Place, cut_to_bounds};
 use super::dwarf::Dwarf;
 use super::go;
 use super::read::{Bytes, Cursor};
@@ -73,8 +73,9 @@ impl ElfNames {
 
     /// What is at an address. Debug information tells inlined functions and lines; a symbol names
     /// what it does not.
-    pub(super) fn name(&self, address: u64) -> Place {
-        let mut functions = self.dwarf.as_ref().map(|dwarf| dwarf.functions(address)).unwrap_or_default();
+    pub(super) fn name(&self, address: u64, fully: bool) -> Place {
+        let dwarf = self.dwarf.as_ref().filter(|_| fully);
+        let mut functions = dwarf.map(|dwarf| dwarf.functions(address)).unwrap_or_default();
         if functions.last().is_none_or(|outermost| outermost.name.is_empty())
             && let Some(name) = self.symbols.name(address)
         {
@@ -84,7 +85,7 @@ impl ElfNames {
             }
         }
         functions.retain(|function| !function.name.is_empty());
-        functions.truncate(MAX_FUNCTIONS);
+        cut_to_bounds(&mut functions);
         match functions.is_empty() {
             false => Ok(functions),
             true if self.other_debug => Err(Nameless::OtherBuildId),

@@ -27,9 +27,10 @@ pub(super) enum Names {
 }
 
 impl Names {
-    pub(super) fn name(&self, address: u64) -> Place {
+    /// What is at an address; `fully`: debug information may be looked into.
+    pub(super) fn name(&self, address: u64, fully: bool) -> Place {
         match self {
-            Self::Elf(elf) => elf.name(address),
+            Self::Elf(elf) => elf.name(address, fully),
             Self::PerfMap(map) => map.name(address),
         }
     }

@@ -29,7 +29,7 @@ impl Bytes {
     pub(super) fn of_file(file: OwnedFd) -> Result<Self, Nameless> {
         let stat: Stat = rustix::fs::fstat(&file).map_err(|_| Nameless::FileGone)?;
         let len = u64::try_from(stat.st_size).map_err(|_| Nameless::Damaged)?;
-        let version = (len, i64::from(stat.st_mtime), i64::try_from(stat.st_mtime_nsec).unwrap_or_default());
+        let version = (len, stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or_default());
         Ok(Self { place: Place::File(file), len, version, left: Cell::new(BUDGET) })
     }
 
