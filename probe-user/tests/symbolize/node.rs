@@ -34,7 +34,7 @@ impl Node {
         words.push(packages.join("usr/bin/node").display().to_string());
         words.extend(["--perf-basic-prof".to_owned(), dir.join("server.js").display().to_string()]);
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).env("LD_LIBRARY_PATH", library_path(packages));
+        command.args(&words[1..]).env("LD_LIBRARY_PATH", library_path(packages)).current_dir(dir);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut ready = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut ready).unwrap();
