@@ -5,6 +5,7 @@
 //! check sum to its time, to the nanosecond. Pure; the same recording gives the same bytes.
 
 mod against;
+mod block;
 mod export;
 mod graph;
 mod svg;
@@ -14,6 +15,7 @@ mod tower;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use block::Block;
 pub use graph::Graph;
 pub use threads::ThreadTimes;
 

@@ -1,0 +1,89 @@
+//! A graph as boxes: each with its level, its start and its width.
+
+use super::graph::{Graph, Share, Width};
+use super::tower::{Kind, Level};
+use crate::clock::DurNs;
+
+/// A level of one or more towers that stand side by side on the same levels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Block {
+    /// How many are below it.
+    pub(crate) level: u32,
+    /// Time of what stands left of it.
+    pub(crate) start: DurNs,
+    /// Its width.
+    pub(crate) now: DurNs,
+    /// In a differential graph, its width for healthy checks.
+    pub(crate) before: Option<DurNs>,
+    /// A word for what it is.
+    pub(crate) kind: &'static str,
+    /// What is written on it.
+    pub(crate) text: String,
+}
+
+impl Graph {
+    /// All blocks from left to right, each before those that stand on it; the first is the one under
+    /// all.
+    pub(crate) fn blocks(&self) -> Vec<Block> {
+        let mut blocks = vec![Block::new(0, DurNs::ZERO, "all", "all".to_owned())];
+        let (mut path, mut last): (Vec<usize>, &[Level]) = (Vec::new(), &[]);
+        let mut start = DurNs::ZERO;
+        for Share { tower, width } in &self.shares {
+            let shared = last.iter().zip(tower).take_while(|(one, two)| one.drawn() == two.drawn()).count();
+            path.truncate(shared);
+            for level in tower.iter().skip(shared) {
+                path.push(blocks.len());
+                let depth = u32::try_from(path.len()).unwrap_or(u32::MAX);
+                blocks.push(Block::new(depth, start, word(level.kind), text(level)));
+            }
+            for number in path.iter().chain([&0]) {
+                if let Some(block) = blocks.get_mut(*number) {
+                    block.add(*width);
+                }
+            }
+            start = start.plus(width.now());
+            last = tower;
+        }
+        blocks
+    }
+
+    /// What it is, in a line.
+    pub(crate) fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// What a reader must know of it.
+    pub(crate) fn told(&self) -> &str {
+        &self.note
+    }
+}
+
+impl Block {
+    const fn new(level: u32, start: DurNs, kind: &'static str, text: String) -> Self {
+        Self { level, start, now: DurNs::ZERO, before: None, kind, text }
+    }
+
+    fn add(&mut self, width: Width) {
+        self.now = self.now.plus(width.now());
+        self.before = width.before().map(|before| before.plus(self.before.unwrap_or_default())).or(self.before);
+    }
+}
+
+fn text(level: &Level) -> String {
+    let kernel = level.text.strip_suffix("_[k]").filter(|_| level.kind == Kind::Kernel);
+    kernel.unwrap_or(&level.text).to_owned()
+}
+
+const fn word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Custody | Kind::Span => "custody",
+        Kind::Cause => "cause",
+        Kind::Thread => "thread",
+        Kind::Waker | Kind::Instead => "waker",
+        Kind::Cgroup | Kind::Device => "device",
+        Kind::User => "user",
+        Kind::Kernel => "kernel",
+        Kind::Ready => "ready",
+        Kind::Unexplained => "unexplained",
+    }
+}
