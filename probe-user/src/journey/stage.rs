@@ -121,6 +121,21 @@ impl Span {
         }
     }
 
+    /// The letter that stands for it in a drawing.
+    #[must_use]
+    pub const fn letter(self) -> char {
+        match self {
+            Self::Receive => 'r',
+            Self::Forward => 'f',
+            Self::Vm => 'V',
+            Self::Queue => 'q',
+            Self::Hold => 'H',
+            Self::Send => 's',
+            Self::Transmit => 't',
+            Self::Outside => 'o',
+        }
+    }
+
     /// Who holds the check in it.
     #[must_use]
     pub const fn custody(self) -> Custody {

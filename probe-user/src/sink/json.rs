@@ -406,7 +406,7 @@ pub(super) const fn outcome_name(outcome: &Outcome) -> &'static str {
 }
 
 /// Why it ended so, where there is something to say.
-pub(super) fn outcome_reason(outcome: &Outcome, names: &Names) -> Option<String> {
+pub(crate) fn outcome_reason(outcome: &Outcome, names: &Names) -> Option<String> {
     match outcome {
         Outcome::Lost(Loss::Dropped(drop)) => {
             let what = if drop.reply { "reply" } else { "request" };
@@ -422,7 +422,7 @@ pub(super) fn outcome_reason(outcome: &Outcome, names: &Names) -> Option<String>
 }
 
 /// An address with its port, without one for protocols that have none.
-pub(super) fn endpoint(sighting: &Sighting, address: [u8; 16], port: u16) -> String {
+pub(crate) fn endpoint(sighting: &Sighting, address: [u8; 16], port: u16) -> String {
     let ip: IpAddr = Ipv6Addr::from(address).to_canonical();
     if matches!(sighting.protocol, 6 | 17) { SocketAddr::new(ip, port).to_string() } else { ip.to_string() }
 }

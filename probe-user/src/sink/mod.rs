@@ -17,10 +17,12 @@ use std::fmt;
 use std::io;
 
 pub use json::JsonSink;
+pub(crate) use json::{endpoint, outcome_reason};
 pub use names::Names;
 pub use outlet::{Outlet, OutletCounts, Printer};
 pub use printable::printable;
 pub use text::{TextSink, TextStyle};
+pub(crate) use text::{main_offender, percent, verdict_sentence, who};
 
 /// What a sink is told besides the output itself.
 #[derive(Debug, Clone, Copy)]

@@ -143,7 +143,7 @@ pub(super) fn labelled(label: &str, text: &str, look: Look) -> Line {
 }
 
 /// The conclusion in a sentence; `meaning` tells what is true here of all that its cause may mean.
-pub(super) fn verdict_sentence(verdict: &Verdict, offender: Option<&Offender>, meaning: Option<&str>) -> String {
+pub(crate) fn verdict_sentence(verdict: &Verdict, offender: Option<&Offender>, meaning: Option<&str>) -> String {
     let by = offender.map_or(String::new(), |offender| format!(", by {}", who(offender)));
     match verdict {
         Verdict::Healthy => "healthy".to_owned(),
@@ -159,7 +159,7 @@ pub(super) fn verdict_sentence(verdict: &Verdict, offender: Option<&Offender>, m
 }
 
 /// Whom the part with most of the time of the verdict's cause names.
-fn main_offender(judged: &Judged) -> Option<&Offender> {
+pub(crate) fn main_offender(judged: &Judged) -> Option<&Offender> {
     let (Verdict::Cause { cause, .. } | Verdict::Split { cause, .. }) = judged.verdict else {
         return None;
     };
@@ -167,7 +167,7 @@ fn main_offender(judged: &Judged) -> Option<&Offender> {
 }
 
 /// A thread with the numbers of process and thread, as evidence writes them, or a device.
-fn who(offender: &Offender) -> String {
+pub(crate) fn who(offender: &Offender) -> String {
     let Offender { comm, task, device, .. } = offender;
     let thread = match (comm.as_str(), task.tid) {
         ("", 0) => String::new(),
@@ -290,7 +290,7 @@ const fn worth_a_line(part: DurNs, whole: DurNs) -> bool {
 }
 
 /// A share as whole per cent; nothing but all is `100 %`, and nothing but nothing `0 %`.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     let rounded = (share * 100.0).round();
     if rounded >= 100.0 && share < 1.0 {
         ">99 %".to_owned()

@@ -7,6 +7,8 @@ mod line;
 mod path;
 mod tally;
 
+pub(crate) use check::{main_offender, percent, verdict_sentence, who};
+
 use super::{Context, Sink};
 use crate::attribution::Judged;
 use crate::pipeline::Output;
