@@ -5,7 +5,7 @@
 //! ```text
 //!  kernel             wire             collector                                      outside
 //!  hooks ──▶ [header|body] ──▶ Event ──▶ Journey ──▶ Ledger ───┬─▶ JSON, recording
-//!   emit          bytes    decode  order  correlate  attribute ├─▶ Flame ─▶ flame graph
+//!   emit          bytes    decode  order  correlate  attribute ├─▶ Flame ─▶ flame graph, Report ─▶ page
 //!    │                                                         └─▶ Snapshot ─▶ text view
 //!    │ Loss ──────────────────────────▶ loss ledger ──────────────▶ in every output
 //! ```
@@ -46,6 +46,7 @@ pub mod timeline;
 // Results to the outside.
 pub mod catalog;
 pub mod sink;
+pub mod report;
 
 // All of it, wired together.
 pub mod pipeline;

@@ -37,6 +37,8 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Draw where the time of a recording's slow checks went, as a flame graph
     Flame(FlameArgs),
+    /// Tell a recording's incident to somebody who was not there, as one HTML page
+    Report(ReportArgs),
     /// Say what this host can do, what is refused and why, and the exact fix
     Doctor(DoctorArgs),
     /// Health-check signatures: the presets, and a trial on a capture
@@ -197,6 +199,16 @@ pub enum FlameFormat {
     Firefox,
     /// For Perfetto; only for a timeline.
     Perfetto,
+}
+
+/// `whylag report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Recording made with `attach --record`
+    pub file: PathBuf,
+    /// Write the page to OUT, which must be new or empty
+    #[arg(short, long, value_name = "OUT")]
+    pub output: PathBuf,
 }
 
 /// `whylag doctor`.

@@ -11,6 +11,7 @@ mod explain;
 mod flame;
 mod outcome;
 mod replay;
+mod report;
 mod signature;
 mod tally;
 mod terminal;
@@ -45,6 +46,7 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Attach(args) => attach::run(*args),
         Command::Replay(args) => replay::run(&args),
         Command::Flame(args) => flame::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Signature { command } => signature::run(&command, &mut io::stdout().lock()),
         Command::Explain(args) => explain::run(args.cause.as_deref(), &mut io::stdout().lock()),

@@ -7,5 +7,6 @@ mod flame;
 mod live;
 mod made;
 mod recordings;
+mod report;
 mod usage;
 mod whylag;

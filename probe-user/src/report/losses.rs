@@ -1,0 +1,94 @@
+//! What is missing: events that were lost, and what this recording cannot tell.
+
+use super::Report;
+use super::words::{clock, counted, shown};
+use crate::attribution::Lapse;
+use crate::loss::LossReport;
+use maud::{Markup, html};
+use std::cmp::Reverse;
+
+/// Reasons told for time without a cause.
+const REASONS: usize = 8;
+
+pub(super) fn section(report: &Report) -> Markup {
+    html! {
+        @if let Some(damage) = &report.damage {
+            p class="warn" { strong { "Only a part of the recording could be read: " } (shown(damage)) }
+        }
+        @match &report.loss {
+            Some(loss) => (counts(loss)),
+            None => p class="warn" { "The recording ends without an account of its events." }
+        }
+        (gaps(report))
+        (notices(report))
+        (unseen(report))
+    }
+}
+
+fn counts(loss: &LossReport) -> Markup {
+    let rows = [
+        (loss.received, "received"),
+        (loss.lost, "lost: a ring was full"),
+        (loss.late, "late: after the reorder window"),
+        (loss.unmatched, "unmatched: of no check"),
+        (loss.undecodable, "undecodable"),
+        (loss.ambiguous, "ambiguous: fitted several checks"),
+        (loss.evicted, "checks given up for newer ones"),
+        (loss.brief, "checks only counted, because too many came at once"),
+        (loss.unreported, "reports of open checks left out"),
+    ];
+    html! {
+        p { @if loss.lost == 0 { "No event was lost." } @else {
+            strong class="warn" { (counted(loss.lost, "event")) " of " (loss.emitted) " lost. " }
+            "A check under which events were lost has no verdict." } }
+        table class="narrow" { caption { "Events" }
+            tbody { @for (count, name) in rows { @if count > 0 { tr { td class="number" { (count) } td { (name) } } } }
+                @for row in loss.by_kind.iter().filter(|row| row.lost > 0) {
+                    tr { td class="number" { (row.lost) } td { "lost of kind " (row.kind) } }
+                }
+                @for run in &loss.skipped_runs { tr { td class="number" { (run.count) }
+                    td { "runs skipped by the kernel: " (shown(&run.program)) } } } } }
+    }
+}
+
+fn gaps(report: &Report) -> Markup {
+    let mut gaps: Vec<_> = report.gaps.iter().filter(|(_, time)| time.0 > 0).collect();
+    gaps.sort_by_key(|(reason, time)| (Reverse(**time), reason.as_str()));
+    html! {
+        @if !gaps.is_empty() {
+            h3 { "Time without a proven cause" }
+            ul { @for (reason, time) in gaps.iter().take(REASONS) { li { (time) ": " (shown(reason)) } }
+                @if gaps.len() > REASONS { li { (counted((gaps.len() - REASONS) as u64, "more reason")) } } }
+        }
+    }
+}
+
+fn notices(report: &Report) -> Markup {
+    html! {
+        @if !report.gone.is_empty() {
+            h3 { "Interfaces that went" }
+            ul { @for (at, interface, reason) in &report.gone {
+                li { (shown(&report.names.target(*interface))) " at " (clock(&report.names, *at)) ": "
+                    (shown(reason)) } } }
+        }
+        @if report.late_requests > 0 {
+            h3 { "Requests that came late" }
+            p { (counted(report.late_requests, "request"))
+                " of a periodic check came late; that is time before the check ("
+                (Lapse::CAUSE.name()) "), in no ledger." }
+            ul { @for (target, lapse) in &report.lapses {
+                li { (lapse.late_by) " late at " (shown(&report.names.target(*target))) ", due at "
+                    (clock(&report.names, lapse.due_at)) } } }
+        }
+    }
+}
+
+fn unseen(report: &Report) -> Markup {
+    let without = report.facts.without();
+    html! {
+        @if !without.is_empty() {
+            h3 { "Not attached in this run" }
+            ul { @for (hook, tells) in without { li { code { (hook) } ", which " (tells) } } }
+        }
+    }
+}
