@@ -1,0 +1,195 @@
+//! Outputs of the pipeline: of recordings, and made up.
+
+use probe_user::attribution::{Cause, Entry, Gap, Hop, Judged, Ledger, Offender, Verdict};
+use probe_user::clock::{ClockAnchor, DurNs, MonoNs};
+use probe_user::event::{Fact, InterfaceFact, InterfaceId, InterfaceRole, RunFact, SignatureFact, TaskId, Threshold};
+use probe_user::journey::{Journey, JourneyId, Outcome, Perspective, Span, Stage, Stamp};
+use probe_user::pipeline::{Collector, Output};
+use probe_user::report::Report;
+use probe_user::source::recording::Reader;
+use probe_user::summary::Summary;
+use probe_wire::Sighting;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+const NIC: InterfaceId = InterfaceId { netns: 1, ifindex: 2 };
+const SERVER: TaskId = TaskId { tgid: 100, tid: 101 };
+const HOLDER: TaskId = TaskId { tgid: 100, tid: 102 };
+
+/// A recording of the lab.
+pub(crate) fn recording(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data").join(format!("{name}.whylag"))
+}
+
+/// What a recording leads to.
+pub(crate) fn of_recording(name: &str) -> Vec<Output> {
+    let mut reader = Reader::new(File::open(recording(name)).unwrap()).unwrap();
+    let mut outputs = Vec::new();
+    let mut collector = Collector::new().telling_hops();
+    while let Some(record) = reader.next_record() {
+        collector.push(record.unwrap(), &mut |output| outputs.push(output));
+    }
+    collector.finish(&mut |output| outputs.push(output));
+    outputs
+}
+
+/// The page of these outputs.
+pub(crate) fn page(outputs: &[Output]) -> String {
+    let mut report = Report::new();
+    outputs.iter().for_each(|output| report.push(output));
+    report.finish().unwrap().html().to_owned()
+}
+
+/// Two healthy checks and a slow one, whose names are all `name`.
+pub(crate) fn story(name: &str) -> Vec<Output> {
+    let checks = [check(1, SECOND, MS / 10), check(2, 2 * SECOND, MS / 10), slow(3, 3 * SECOND, 400 * MS, name)];
+    told(facts(name), checks.to_vec())
+}
+
+fn facts(name: &str) -> Vec<Fact> {
+    let signature = SignatureFact { name: name.to_owned(), first: 0, count: 1, rules: Vec::new(), interval: None };
+    let run = RunFact {
+        version: name.to_owned(),
+        wire_version: probe_wire::WIRE_VERSION,
+        signatures: vec![signature],
+        threshold: Threshold::Fixed(DurNs(20 * MS)),
+        lost_after: DurNs(10 * SECOND),
+        open_report_every: DurNs(SECOND),
+        max_open: 100,
+    };
+    let interface = InterfaceFact {
+        id: NIC,
+        name: name.to_owned(),
+        role: InterfaceRole::PhysicalNic,
+        label: name.to_owned(),
+        kind: name.to_owned(),
+        tx_queues: 1,
+        rx_queues: 1,
+    };
+    let clock = ClockAnchor { mono: MonoNs(0), unix_ns: 1_600_000_000 * SECOND };
+    let device = Fact::Device { number: 7 << 20, name: name.to_owned() };
+    let active = vec![name.to_owned(), "packet_ingress".to_owned()];
+    vec![Fact::Run(run), Fact::Clock(clock), Fact::Interface(interface), device, Fact::Hooks { active }]
+}
+
+/// A healthy check.
+fn check(id: u64, at: u64, elapsed: u64) -> Judged {
+    let stamp = |stage, after, task| Stamp { stage, at: MonoNs(at + after), cpu: 0, queue: 1, interface: NIC, task };
+    let none = TaskId::default();
+    let journey = Journey {
+        id: JourneyId(id),
+        signature: 0,
+        perspective: Perspective::Served,
+        target: NIC,
+        request: Sighting { protocol: 17, source_port: 30_000, destination_port: 4_000, ..Sighting::default() },
+        outcome: Outcome::Replied,
+        stamps: vec![
+            stamp(Stage::PnicRx, 0, none),
+            stamp(Stage::SockEnqueue, 10_000, none),
+            stamp(Stage::SockRead, 20_000, SERVER),
+            stamp(Stage::AppSend, elapsed - 10_000, SERVER),
+            stamp(Stage::PnicXmit, elapsed, none),
+        ],
+        socket: 9,
+        drops: Vec::new(),
+        refusals: Vec::new(),
+        qdisc: Vec::new(),
+        retransmissions: 0,
+        known_until: MonoNs(at + elapsed),
+    };
+    let gap = Gap { time: DurNs(elapsed), reason: "nothing was looked at".to_owned() };
+    let ledger = Ledger {
+        from: MonoNs(at),
+        to: MonoNs(at + elapsed),
+        entries: Vec::new(),
+        unexplained: DurNs(elapsed),
+        unexplained_reasons: vec![gap.reason.clone()],
+        gaps: vec![gap],
+    };
+    Judged { journey, ledger, slow: false, verdict: Verdict::Healthy, service: None, brief: false }
+}
+
+/// A slow one: a thread waited for another, which waited for a disk.
+fn slow(id: u64, at: u64, elapsed: u64, name: &str) -> Judged {
+    let healthy = check(id, at, elapsed);
+    let hop = |task, frame: &str| Hop { comm: name.to_owned(), task, frames: vec![frame.to_owned()] };
+    let entry = Entry {
+        cause: Cause::StorageWriteback,
+        from: MonoNs(at + 20_000),
+        to: MonoNs(at + elapsed - 10_000),
+        span: Span::Hold,
+        offender: Some(Offender {
+            comm: name.to_owned(),
+            task: TaskId { tgid: 7, tid: 7 },
+            cgroup: name.to_owned(),
+            device: name.to_owned(),
+        }),
+        path: vec![Cause::AppFutex, Cause::StorageWriteback],
+        hops: vec![hop(SERVER, "futex_do_wait"), hop(HOLDER, "balance_dirty_pages")],
+        evidence: vec![format!("{name} was asleep in balance_dirty_pages for inode 14 ({name})")],
+        meaning: Cause::StorageWriteback.row().must_be_true,
+        stalled: Vec::new(),
+    };
+    let gap = Gap { time: DurNs(30_000), reason: format!("{name} told nothing") };
+    let ledger = Ledger {
+        entries: vec![entry],
+        unexplained: gap.time,
+        unexplained_reasons: vec![gap.reason.clone()],
+        gaps: vec![gap],
+        ..healthy.ledger
+    };
+    let verdict = Verdict::Cause { cause: Cause::StorageWriteback, share: 0.99 };
+    Judged { ledger, slow: true, verdict, ..healthy }
+}
+
+/// With what the pipeline would say at the end.
+fn told(facts: Vec<Fact>, checks: Vec<Judged>) -> Vec<Output> {
+    let Some(Fact::Run(run)) = facts.first() else { panic!("the run comes first") };
+    let mut summary = Summary::new(run);
+    checks.iter().for_each(|judged| summary.push(judged));
+    let episodes: Vec<_> = summary.targets().filter_map(|target| summary.episode(target)).collect();
+    let facts = facts.into_iter().map(Output::Fact);
+    let checks = checks.into_iter().map(|judged| Output::Journey(Box::new(judged)));
+    let end = episodes.into_iter().map(Output::Episode).chain([Output::Summary(summary.run())]);
+    facts.chain(checks).chain(end).collect()
+}
+
+/// Ten minutes with 30,000 checks, 300 of them slow as in a recording: over and over the same stall.
+pub(crate) fn incident() -> Vec<Output> {
+    let outputs = of_recording("flush-stalls-pool");
+    let facts =
+        outputs.iter().filter_map(|output| if let Output::Fact(fact) = output { Some(fact.clone()) } else { None });
+    let journeys = outputs
+        .iter()
+        .filter_map(|output| if let Output::Journey(judged) = output { Some((**judged).clone()) } else { None });
+    let (slow, healthy): (Vec<_>, Vec<_>) = journeys.partition(|judged| judged.slow);
+    let start = healthy[0].journey.started_at();
+    let later = |judged: &Judged, number: u64, at: u64| shifted(judged, number, MonoNs(start.0 + at));
+    let mut checks: Vec<_> =
+        (0..29_700).zip(healthy.iter().cycle()).map(|(n, judged)| later(judged, n, n * 20 * MS)).collect();
+    let first = slow[0].journey.started_at();
+    let stalls = slow.len() as u64;
+    checks.extend((0..300).zip(slow.iter().cycle()).map(|(n, judged)| {
+        let into = judged.journey.started_at().since(first).0;
+        later(judged, 30_000 + n, 40 * SECOND + n / stalls * 80 * SECOND + into)
+    }));
+    checks.sort_by_key(|judged| judged.journey.started_at());
+    told(facts.collect(), checks)
+}
+
+/// The same check at another time.
+fn shifted(judged: &Judged, id: u64, start: MonoNs) -> Judged {
+    let old = judged.journey.started_at();
+    let at = |instant: MonoNs| start.after(instant.since(old));
+    let mut judged = judged.clone();
+    judged.journey.id = JourneyId(id);
+    judged.journey.stamps.iter_mut().for_each(|stamp| stamp.at = at(stamp.at));
+    judged.journey.known_until = at(judged.journey.known_until);
+    (judged.ledger.from, judged.ledger.to) = (at(judged.ledger.from), at(judged.ledger.to));
+    for entry in &mut judged.ledger.entries {
+        (entry.from, entry.to) = (at(entry.from), at(entry.to));
+    }
+    judged
+}
