@@ -27,6 +27,9 @@ pub mod doctor;
 // Files that the operator names.
 mod file;
 
+// What the host is like, and what whylag costs it.
+pub mod host;
+
 // Bytes to events.
 pub mod source;
 pub mod event;

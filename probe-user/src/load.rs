@@ -19,6 +19,7 @@ use std::{
         fd::{AsFd, AsRawFd},
         unix::fs::FileExt,
     },
+    time::Duration,
 };
 
 use aya::{
@@ -312,6 +313,16 @@ impl Attached {
             Some((name.to_owned(), program.info().ok()?.verified_instruction_count()?))
         };
         self.ebpf.programs().filter_map(count).collect()
+    }
+
+    /// How often each program ran and how long, if the kernel counts that (`kernel.bpf_stats_enabled`).
+    #[must_use]
+    pub fn runs(&self) -> Vec<(String, u64, Duration)> {
+        let told = |(name, program): (&str, &Program)| {
+            let info = program.info().ok()?;
+            Some((name.to_owned(), info.run_count(), info.run_time()))
+        };
+        self.ebpf.programs().filter_map(told).collect()
     }
 
     /// Watches a process.

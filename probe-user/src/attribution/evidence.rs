@@ -534,6 +534,8 @@ impl Evidence {
             | Fact::Frame(_)
             | Fact::Stack(_)
             | Fact::Taken(_)
+            | Fact::Host(_)
+            | Fact::Cost(_)
             | Fact::Counters { .. } => {}
         }
     }

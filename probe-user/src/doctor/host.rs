@@ -141,7 +141,7 @@ impl HostFacts {
                 Err(error) => Known::Unknown(error.to_string()),
             },
             settings: SETTINGS.map(|(name, path)| Setting { name, value: read(path) }).into(),
-            cgroups: and_then(&mounts, |mounts| Known::Known(cgroup_layout(mounts))),
+            cgroups: and_then(&mounts, |mounts| Known::Known(CgroupLayout::of(mounts))),
             tracefs: and_then(&mounts, |mounts| mount_point(mounts, "tracefs")),
             pressure: pressure(),
             clock_source: read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
@@ -238,13 +238,26 @@ fn privileges() -> Known<Vec<Privilege>> {
     }
 }
 
-fn cgroup_layout(mounts: &str) -> CgroupLayout {
-    let has = |kind: &str| mounts.lines().any(|line| line.split(' ').nth(2) == Some(kind));
-    match (has("cgroup2"), has("cgroup")) {
-        (true, false) => CgroupLayout::Unified,
-        (true, true) => CgroupLayout::Hybrid,
-        (false, true) => CgroupLayout::Legacy,
-        (false, false) => CgroupLayout::Absent,
+impl CgroupLayout {
+    /// From what `/proc/self/mounts` says.
+    pub(crate) fn of(mounts: &str) -> Self {
+        let has = |kind: &str| mounts.lines().any(|line| line.split(' ').nth(2) == Some(kind));
+        match (has("cgroup2"), has("cgroup")) {
+            (true, false) => Self::Unified,
+            (true, true) => Self::Hybrid,
+            (false, true) => Self::Legacy,
+            (false, false) => Self::Absent,
+        }
+    }
+
+    /// As published.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Unified => "unified",
+            Self::Hybrid => "hybrid",
+            Self::Legacy => "legacy",
+            Self::Absent => "absent",
+        }
     }
 }
 
@@ -286,10 +299,10 @@ mod tests {
     fn layouts_of_cgroups_are_told_apart() {
         let v1 = "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n";
         let v2 = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
-        assert_eq!(cgroup_layout(v2), CgroupLayout::Unified);
-        assert_eq!(cgroup_layout(v1), CgroupLayout::Legacy);
-        assert_eq!(cgroup_layout(&format!("{v1}{v2}")), CgroupLayout::Hybrid);
-        assert_eq!(cgroup_layout("proc /proc proc rw 0 0\n"), CgroupLayout::Absent);
+        assert_eq!(CgroupLayout::of(v2), CgroupLayout::Unified);
+        assert_eq!(CgroupLayout::of(v1), CgroupLayout::Legacy);
+        assert_eq!(CgroupLayout::of(&format!("{v1}{v2}")), CgroupLayout::Hybrid);
+        assert_eq!(CgroupLayout::of("proc /proc proc rw 0 0\n"), CgroupLayout::Absent);
     }
 
     #[test]

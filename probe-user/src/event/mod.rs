@@ -8,6 +8,7 @@ mod encode;
 mod order;
 
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
+use crate::host::{CostFact, HostFact};
 use crate::stack::{FrameFact, ModuleFact, StackFact, TakenFact};
 use probe_wire::{
     AcceptFullBody, BackendRxBody, BlockRequestBody, DirtiedBody, DropBody, EventKind, FileWaitBody, Interrupt,
@@ -213,6 +214,10 @@ pub enum Fact {
     Stack(StackFact),
     /// A watched thread had that stack.
     Taken(TakenFact),
+    /// Something about the host.
+    Host(Box<HostFact>),
+    /// What the run itself has cost.
+    Cost(Box<CostFact>),
     /// The kernel programs' own counters so far, sums since attach.
     Counters {
         /// One row per kind and CPU that has counted anything.

@@ -386,6 +386,8 @@ impl Correlator {
             | Fact::Frame(_)
             | Fact::Stack(_)
             | Fact::Taken(_)
+            | Fact::Host(_)
+            | Fact::Cost(_)
             | Fact::Counters { .. } => {}
         }
     }

@@ -7,6 +7,7 @@
 
 mod annotate;
 mod clock;
+mod host;
 mod stop;
 mod stream;
 mod surroundings;
@@ -25,6 +26,7 @@ use crate::symbols::KernelSymbols;
 use crate::target::{Discovery, Selection, Targets, Transport};
 use annotate::Annotator;
 use anyhow::Context;
+use host::HostLook;
 use probe_wire::WIRE_VERSION;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -118,6 +120,7 @@ async fn watch(
     let selection = Selection::choose(plan.targets, &discovery)?;
     selection.reasons.iter().for_each(|reason| observer.say(reason));
     let surroundings = Surroundings::new(plan.targets, &selection, &discovery, observer);
+    let host = HostLook::begin(&discovery, &selection);
     let outlet = Outlet::new(sink, OUTLET_DEPTH).context("cannot start the writing thread")?;
     let watched = watched(plan, &selection, &discovery);
     let attached = match load::load_unless(&request(plan, &selection, &watched), &|| stop.is_asked_for()) {
@@ -131,7 +134,7 @@ async fn watch(
     let recorder = plan.record.map(create_recording).transpose()?;
     say_refusals(&attached, observer);
     let stream = Stream::new(recorder, outlet);
-    let mut live = Live::new(plan, attached, stream, observer, surroundings, started_at)?;
+    let mut live = Live::new(plan, attached, stream, observer, (surroundings, host), started_at)?;
     live.introduce(plan, &selection, &watched, live_since);
     live.observer.say(&format!("attached: {} hooks are live", active_hooks(&live.attached).len()));
     live.watch_until_done(plan.duration, stop).await?;
@@ -147,6 +150,7 @@ struct Live<'a> {
     stream: Stream,
     observer: &'a mut dyn Observer,
     surroundings: Surroundings,
+    host: HostLook,
     /// Records that all rings can hold: after so many, all that was there at first has been read.
     capacity: usize,
     ring_bytes: usize,
@@ -166,7 +170,7 @@ impl<'a> Live<'a> {
         mut attached: Attached,
         stream: Stream,
         observer: &'a mut dyn Observer,
-        surroundings: Surroundings,
+        (surroundings, host): (Surroundings, HostLook),
         started_at: MonoNs,
     ) -> anyhow::Result<Self> {
         let rings = attached.take_rings().context("the programs have no rings")?;
@@ -181,6 +185,7 @@ impl<'a> Live<'a> {
             stream,
             observer,
             surroundings,
+            host,
             capacity,
             ring_bytes: plan.ring_bytes as usize,
             started_at,
@@ -194,7 +199,7 @@ impl<'a> Live<'a> {
 
     /// Says all that is known at the start, as of before the first event.
     fn introduce(&mut self, plan: &Plan<'_>, selection: &Selection, watched: &[u32], live_since: MonoNs) {
-        let Self { attached, stream, annotator, observer, started_at, .. } = self;
+        let Self { attached, stream, annotator, observer, started_at, host, .. } = self;
         let mut say = |fact: &Fact| stream.fact(*started_at, fact, &mut |output| observer.see(output));
         say(&Fact::Run(run_fact(plan)));
         plan.count.iter().for_each(|&checks| say(&Fact::Limit { checks }));
@@ -208,6 +213,7 @@ impl<'a> Live<'a> {
             selection.chosen.iter().for_each(|chosen| annotator.look_behind_ring(&chosen.interface));
         }
         watched.iter().for_each(|tgid| annotator.process(*tgid, &mut say));
+        host.facts().for_each(|fact| say(&fact));
     }
 
     async fn watch_until_done(&mut self, duration: Option<DurNs>, stop: &Stop) -> anyhow::Result<()> {
@@ -389,6 +395,7 @@ impl<'a> Live<'a> {
             self.observer.say(&format!("{error:#}"));
         }
         let ended_at = clock::now();
+        let runs = self.attached.runs();
         self.attached.detach();
         let deadline = Instant::now() + LAST_DRAIN;
         let mut undrained = Undrained::new();
@@ -399,6 +406,8 @@ impl<'a> Live<'a> {
             }
         }
         self.push_counters(ended_at, &undrained);
+        self.push_fact(ended_at, &self.host.counters());
+        self.push_fact(ended_at, &Fact::Cost(Box::new(crate::host::cost(runs))));
         self.push_tick(ended_at);
         let Self { stream, observer, deserted, .. } = self;
         Ended { deserted, ..stream.finish(&mut |output| observer.see(output)) }

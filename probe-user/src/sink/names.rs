@@ -34,6 +34,8 @@ impl Names {
             | Fact::Frame(_)
             | Fact::Stack(_)
             | Fact::Taken(_)
+            | Fact::Host(_)
+            | Fact::Cost(_)
             | Fact::Counters { .. } => false,
         }
     }

@@ -183,6 +183,7 @@ const CTRL_FAMILY_NAME: u16 = 2;
 /// Bytes of `struct genlmsghdr`.
 const GENLMSGHDR: usize = 4;
 const ETHTOOL_FEATURES_GET: u8 = 11;
+const ETHTOOL_RINGS_GET: u8 = 15;
 const ETHTOOL_CHANNELS_GET: u8 = 17;
 const ETHTOOL_HEADER: u16 = 1;
 const ETHTOOL_HEADER_INDEX: u16 = 1;
@@ -192,6 +193,10 @@ const CHANNELS_COMBINED_MAX: u16 = 5;
 const CHANNELS_RX: u16 = 6;
 const CHANNELS_TX: u16 = 7;
 const CHANNELS_COMBINED: u16 = 9;
+const RINGS_RX_MAX: u16 = 2;
+const RINGS_TX_MAX: u16 = 5;
+const RINGS_RX: u16 = 6;
+const RINGS_TX: u16 = 9;
 const BITSET_BITS: u16 = 3;
 const BITSET_BIT: u16 = 1;
 const BIT_NAME: u16 = 2;
@@ -209,6 +214,30 @@ impl EthtoolTables {
             offloads: features.iter().filter_map(|m| Some((device_of(m)?, offloads_of(m)))).collect(),
         })
     }
+}
+
+/// Packets that an interface's hardware rings hold, and could hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Rings {
+    pub(crate) rx: u32,
+    pub(crate) tx: u32,
+    pub(crate) most_rx: u32,
+    pub(crate) most_tx: u32,
+}
+
+/// Rings by interface index, in the current thread's namespace; empty where the kernel does not say.
+pub(crate) fn rings() -> HashMap<u32, Rings> {
+    let ask = || -> io::Result<Vec<Message>> {
+        let socket = Socket::open(Some(rustix::net::netlink::GENERIC), 0)?;
+        let family = ethtool_family(&socket)?;
+        socket.dump(family, &ethtool_request(ETHTOOL_RINGS_GET))
+    };
+    ask().unwrap_or_default().iter().filter_map(|m| Some((device_of(m)?, rings_of(m)))).collect()
+}
+
+fn rings_of(message: &Message) -> Rings {
+    let count = |kind| attribute(&message.payload, GENLMSGHDR, kind).and_then(|value| u32_at(value, 0)).unwrap_or(0);
+    Rings { rx: count(RINGS_RX), tx: count(RINGS_TX), most_rx: count(RINGS_RX_MAX), most_tx: count(RINGS_TX_MAX) }
 }
 
 fn ethtool_family(socket: &Socket) -> io::Result<u16> {

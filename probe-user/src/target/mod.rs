@@ -19,6 +19,7 @@ mod task;
 mod watch;
 
 pub use discovery::Discovery;
+pub(crate) use link::{Rings, rings};
 pub use model::{
     Container, Gap, Interface, LinkState, Machine, Namespace, Offloads, Peer, QueueLimits, VmThread, VmThreadRole, Vmm,
 };
