@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  kernel             wire             collector                                      outside
-//!  hooks ──▶ [header|body] ──▶ Event ──▶ Journey ──▶ Ledger ───┬─▶ JSON, recording
+//!  hooks ──▶ [header|body] ──▶ Event ──▶ Journey ──▶ Ledger ───┬─▶ JSON, recording, bundle
 //!   emit          bytes    decode  order  correlate  attribute ├─▶ Flame ─▶ flame graph, Report ─▶ page
 //!    │                                                         └─▶ Snapshot ─▶ text view
 //!    │ Loss ──────────────────────────▶ loss ledger ──────────────▶ in every output
@@ -49,6 +49,7 @@ pub mod timeline;
 // Results to the outside.
 pub mod catalog;
 pub mod sink;
+pub mod bundle;
 pub mod report;
 
 // All of it, wired together.

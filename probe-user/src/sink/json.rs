@@ -30,6 +30,11 @@ impl<W: Write> JsonSink<W> {
         Self { to }
     }
 
+    /// What it wrote to.
+    pub(crate) fn into_inner(self) -> W {
+        self.to
+    }
+
     fn line(&mut self, object: &impl Serialize) -> io::Result<()> {
         let mut line = serde_json::to_vec(object)?;
         line.push(b'\n');
