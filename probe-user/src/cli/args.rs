@@ -1,5 +1,6 @@
 //! The command line as it is typed; `config` gives it meaning.
 
+use super::incident::IncidentCommand;
 use super::value;
 use crate::clock::DurNs;
 use crate::event::Threshold;
@@ -49,6 +50,12 @@ pub enum Command {
     },
     /// What a cause means and what proves it; without CAUSE, all of them
     Explain(ExplainArgs),
+    /// Incidents in one file each: make such a bundle, look into it, find it, prove that it is whole
+    Incident {
+        /// What about them.
+        #[command(subcommand)]
+        command: IncidentCommand,
+    },
 }
 
 /// `whylag attach`.
@@ -125,7 +132,7 @@ pub enum Format {
 /// `whylag replay`.
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
-    /// Recording made with `attach --record`
+    /// Recording made with `attach --record`, or bundle made with `incident export`
     #[arg(required_unless_present_any = ["pnic", "vnic"], conflicts_with_all = ["pnic", "vnic", "signatures", "threshold", "lost_after"])]
     pub file: Option<PathBuf>,
     /// Capture (pcap or pcapng) taken at the physical NIC
@@ -152,7 +159,7 @@ pub struct ReplayArgs {
 /// `whylag flame`.
 #[derive(Debug, Args)]
 pub struct FlameArgs {
-    /// Recording made with `attach --record`
+    /// Recording made with `attach --record`, or bundle made with `incident export`
     pub file: PathBuf,
     /// What is drawn
     #[arg(short, long, value_enum, default_value_t = FlameKind::Delay)]

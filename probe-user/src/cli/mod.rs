@@ -9,6 +9,7 @@ mod config;
 mod doctor;
 mod explain;
 mod flame;
+mod incident;
 mod outcome;
 mod replay;
 mod report;
@@ -50,6 +51,7 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Signature { command } => signature::run(&command, &mut io::stdout().lock()),
         Command::Explain(args) => explain::run(args.cause.as_deref(), &mut io::stdout().lock()),
+        Command::Incident { command } => incident::run(&command),
     }
 }
 

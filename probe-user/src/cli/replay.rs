@@ -3,6 +3,7 @@
 use super::args::{OutputArgs, ReplayArgs};
 use super::tally::Tally;
 use super::{Outcome, signature, terminal, value};
+use crate::bundle::{Bundle, looks_like_a_bundle};
 use crate::clock::DurNs;
 use crate::event::InterfaceRole;
 use crate::file;
@@ -11,12 +12,13 @@ use crate::sink::Printer;
 use crate::source::capture::{self, Capture, CaptureCounts, Judgement};
 use crate::source::recording::{Reader, RecordingError};
 use anyhow::Context;
-use std::fs::File;
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// In a capture, nobody waits for a result, so a check may take its time.
 const LOST_AFTER: DurNs = DurNs::from_secs(90);
+/// Bytes by which a bundle is told from a recording.
+const START: usize = 32;
 
 /// Runs the command.
 pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<Outcome> {
@@ -44,9 +46,18 @@ fn replay_recording(path: &Path, output: OutputArgs) -> anyhow::Result<Outcome> 
     }
 }
 
-/// Opens a recording.
-pub(super) fn open(path: &Path) -> Result<Reader<File>, RecordingError> {
-    Reader::new(file::open(path)?)
+/// Opens a recording: a file of its own, or the one in a bundle, of which then every byte is checked.
+pub(super) fn open(path: &Path) -> anyhow::Result<Reader<Box<dyn Read>>> {
+    let mut file = file::open(path).map_err(RecordingError::from)?;
+    let mut start = [0; START];
+    let got = file.read(&mut start).map_err(RecordingError::from)?;
+    file.seek(SeekFrom::Start(0))?;
+    if !looks_like_a_bundle(start.get(..got).unwrap_or_default()) {
+        return Ok(Reader::new(Box::new(file) as Box<dyn Read>)?);
+    }
+    let mut bundle = Bundle::open(file)?;
+    bundle.check()?;
+    Ok(Reader::new(Box::new(bundle.into_recording()?) as Box<dyn Read>)?)
 }
 
 fn replay_captures(args: &ReplayArgs) -> anyhow::Result<Outcome> {

@@ -4,6 +4,7 @@
 mod captures;
 mod contract;
 mod flame;
+mod incident;
 mod live;
 mod made;
 mod recordings;

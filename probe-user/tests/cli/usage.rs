@@ -51,9 +51,19 @@ fn every_documented_flag_is_in_the_help() {
     ] {
         assert!(flame.contains(flag), "{flag} is missing in:\n{flame}");
     }
+    let incident = |command: &str| whylag(["incident", command, "--help"]).stdout;
+    for (command, flags) in [
+        ("export", &["--from", "--output", "--addresses", "--sign-key"][..]),
+        ("show", &["<BUNDLE>", "--format"]),
+        ("list", &["<PATH>...", "--cause", "--component", "--target", "--signature", "--format"]),
+        ("verify", &["<BUNDLE>", "--key"]),
+    ] {
+        let help = incident(command);
+        flags.iter().for_each(|flag| assert!(help.contains(flag), "{flag} is missing in:\n{help}"));
+    }
     let all = whylag(["--help"]);
     assert_eq!(all.status, 0);
-    for command in ["attach", "replay", "flame", "doctor", "signature", "explain", "Exit status"] {
+    for command in ["attach", "replay", "flame", "incident", "doctor", "signature", "explain", "Exit status"] {
         assert!(all.stdout.contains(command), "{command} is missing in:\n{}", all.stdout);
     }
 }

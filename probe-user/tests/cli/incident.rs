@@ -1,0 +1,318 @@
+//! Bundles: made, looked into, found, replayed, and refused.
+
+use crate::made::{HOSTILE, Made};
+use crate::whylag::{Run, whylag};
+use probe_user::event::{Body, Fact, decode, fact_record};
+use probe_user::source::recording::{Compression, Reader, Writer};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// Made by openssl for these tests.
+const SECRET_KEY: &str = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIHa6dFLQTzf3PdBHzTDiNxwsfyjtBHNu0yBvQRsqo8tJ\n-----END PRIVATE KEY-----\n";
+const PUBLIC_KEY: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAgVhEbaRVXOOf9TmEmjKLRJbK8OpsPu9HGZ1LNYKxVHU=\n-----END PUBLIC KEY-----\n";
+const OTHER_KEY: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEATh50zQs2gAiZvoezrE2823Y/QGvJkTzyfq2goMU4xj8=\n-----END PUBLIC KEY-----\n";
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data").join(name)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn exported(from: &Path, to: &Path, more: &[&str]) -> Run {
+    let run = whylag(["incident", "export", "--from", text(from), "-o", text(to)].iter().chain(more));
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    run
+}
+
+fn replayed(file: &Path) -> Run {
+    let run = whylag(["replay", text(file), "--format", "json"]);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    run
+}
+
+fn extracted(bundle: &Path, folder: &Path) {
+    let tar = Command::new("tar").arg("-xf").arg(bundle).arg("-C").arg(folder).status();
+    assert!(tar.unwrap().success());
+}
+
+/// Every address in it replaced by a word.
+fn without_addresses(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let known = |key: &str| matches!(key, "source" | "destination");
+            let hide = |(key, value): (&String, &Value)| match known(key) {
+                true => (key.clone(), Value::from("address")),
+                false => (key.clone(), without_addresses(value)),
+            };
+            fields.iter().map(hide).collect()
+        }
+        Value::Array(elements) => elements.iter().map(without_addresses).collect(),
+        Value::String(text) => {
+            let is_address = |word: &str| {
+                let word = word.trim_end_matches([',', '.']);
+                word.parse::<std::net::SocketAddr>().is_ok() || word.parse::<std::net::IpAddr>().is_ok()
+            };
+            let words = text.split(' ').map(|word| if is_address(word) { "address" } else { word });
+            Value::from(words.collect::<Vec<_>>().join(" "))
+        }
+        other => other.clone(),
+    }
+}
+
+#[test]
+fn a_bundle_replays_to_its_ledgers_bit_for_bit_and_to_those_of_the_recording_but_for_addresses() {
+    let folder = TempDir::new().unwrap();
+    let mut recordings = 0;
+    for entry in fs::read_dir(data("")).unwrap() {
+        let from = entry.unwrap().path();
+        if from.extension().is_none_or(|extension| extension != "whylag") {
+            continue;
+        }
+        recordings += 1;
+        let inside = TempDir::new().unwrap();
+        let bundle = folder.path().join(from.file_stem().unwrap());
+        exported(&from, &bundle, &[]);
+        let (of_bundle, of_recording) = (replayed(&bundle), replayed(&from));
+        extracted(&bundle, inside.path());
+        let ledgers = zstd::decode_all(&fs::read(inside.path().join("ledgers.jsonl.zst")).unwrap()[..]).unwrap();
+        assert_eq!(of_bundle.stdout, String::from_utf8(ledgers).unwrap(), "{}", from.display());
+        assert_ne!(of_bundle.stdout, of_recording.stdout, "there are addresses in {}", from.display());
+        let plain: Vec<_> = of_recording.lines().iter().map(without_addresses).collect();
+        assert_eq!(of_bundle.lines().iter().map(without_addresses).collect::<Vec<_>>(), plain, "{}", from.display());
+    }
+    assert!(recordings > 10);
+}
+
+#[test]
+fn with_addresses_the_ledgers_are_those_of_the_recording() {
+    let folder = TempDir::new().unwrap();
+    let bundle = folder.path().join("bundle");
+    exported(&data("shaper.whylag"), &bundle, &["--addresses"]);
+    assert_eq!(replayed(&bundle).stdout, replayed(&data("shaper.whylag")).stdout);
+}
+
+#[test]
+fn its_flame_graphs_are_those_that_are_drawn_from_it() {
+    let (folder, inside) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let bundle = folder.path().join("bundle");
+    exported(&data("lock-holder-computes.whylag"), &bundle, &[]);
+    extracted(&bundle, inside.path());
+    for kind in ["delay", "diff"] {
+        for format in ["svg", "folded"] {
+            let drawn = whylag(["flame", text(&bundle), "--kind", kind, "--format", format]).stdout;
+            assert_eq!(drawn, fs::read_to_string(inside.path().join(format!("{kind}.{format}"))).unwrap());
+        }
+    }
+    let sums = Command::new("sha256sum").args(["-c", "whylag-bundle.sha256"]).current_dir(inside.path()).output();
+    assert!(sums.unwrap().status.success(), "sha256sum reads the digest");
+}
+
+#[test]
+fn an_incident_is_shown_with_cause_offender_and_what_was_left_out() {
+    let folder = TempDir::new().unwrap();
+    let bundle = folder.path().join("bundle");
+    let said = exported(&data("lock-holder-computes.whylag"), &bundle, &[]).stderr;
+    assert!(said.contains("38 of 101 checks slow at pnic0"), "{said}");
+    let shown = whylag(["incident", "show", text(&bundle)]);
+    assert_eq!((shown.status, shown.stderr.as_str()), (0, ""));
+    for words in ["app.futex 100 %", "stats-rollup", "trigger", "what helps", "payload of packets", "signed      no"] {
+        assert!(shown.stdout.contains(words), "{words} is missing in {}", shown.stdout);
+    }
+    let json = whylag(["incident", "show", text(&bundle), "--format", "json"]);
+    let incident = &json.of_type("incident")[0];
+    assert_eq!(incident["causes"][0]["component"], "lock");
+    assert_eq!(incident["actions"], Value::Array(Vec::new()));
+    assert_eq!(incident["timeline"].as_array().unwrap().len(), 38);
+    assert_eq!(json.of_type("bundle")[0]["members"].as_array().unwrap().len(), 8);
+    assert_eq!(json.of_type("loss").len(), 1);
+}
+
+#[test]
+fn bundles_are_found_by_what_they_are_about() {
+    let folder = TempDir::new().unwrap();
+    let below = folder.path().join("2026/11");
+    fs::create_dir_all(&below).unwrap();
+    for name in ["flush-stalls-pool", "lock-holder-computes", "healthy"] {
+        exported(&data(&format!("{name}.whylag")), &below.join(name), &[]);
+    }
+    fs::write(folder.path().join("notes.txt"), "no bundle").unwrap();
+    fs::write(folder.path().join(".hidden"), "whylag-bundle.sha256\0").unwrap();
+    let found = |more: &[&str]| {
+        let list = ["incident", "list", text(folder.path()), "--format", "json"];
+        let run = whylag(list.iter().chain(more));
+        assert_eq!((run.status, run.stderr.as_str()), (0, ""));
+        let name = |line: &Value| line["path"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
+        run.of_type("incident").iter().map(name).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&[]), ["flush-stalls-pool", "healthy", "lock-holder-computes"]);
+    assert_eq!(found(&["--cause", "storage.writeback", "--component", "disk"]), ["flush-stalls-pool"]);
+    assert_eq!(found(&["--cause", "storage"]), ["flush-stalls-pool"]);
+    assert_eq!(found(&["--cause", "storage", "--cause", "app.futex"]), ["flush-stalls-pool", "lock-holder-computes"]);
+    assert_eq!(found(&["--component", "lock", "--target", "pnic0"]), ["lock-holder-computes"]);
+    assert_eq!(found(&["--component", "lock", "--target", "tap7"]), [""; 0]);
+    let list = whylag(["incident", "list", text(folder.path()), "--component", "lock"]);
+    assert!(list.stdout.contains("app.futex 100 %") && list.stdout.contains("lock-holder-computes"), "{}", list.stdout);
+    let none = whylag(["incident", "list", text(folder.path()), "--cause", "nic"]);
+    assert_eq!((none.status, none.stdout.as_str()), (0, ""));
+    assert!(none.stderr.contains("no bundle in"), "{}", none.stderr);
+}
+
+#[test]
+fn a_search_that_could_find_nothing_is_wrong_usage() {
+    whylag(["incident", "list", ".", "--cause", "storage.writebak"]).fails_with(2, &["no cause is called so"]);
+    whylag(["incident", "list", ".", "--component", "printer"]).fails_with(2, &["disk", "nic"]);
+    whylag(["incident", "list", "/no/such/place"]).fails_with(1, &["/no/such/place", "No such file"]);
+    whylag(["incident", "list"]).fails_with(2, &["PATH"]);
+}
+
+#[test]
+fn damage_is_said_by_every_command_and_nothing_else_is() {
+    let folder = TempDir::new().unwrap();
+    let (bundle, damaged) = (folder.path().join("good"), folder.path().join("damaged"));
+    exported(&data("shaper.whylag"), &bundle, &[]);
+    let mut bytes = fs::read(&bundle).unwrap();
+    whylag(["incident", "verify", text(&bundle)]).fails_with(0, &[]);
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&damaged, &bytes).unwrap();
+    for command in [&["incident", "verify"][..], &["incident", "show"], &["replay"], &["flame"]] {
+        let run = whylag(command.iter().copied().chain([text(&damaged)]));
+        run.fails_with(1, &[text(&damaged), "the bundle is damaged", "does not match its SHA-256"]);
+        assert_eq!(run.stdout, "");
+    }
+    bytes.truncate(middle);
+    fs::write(&damaged, &bytes).unwrap();
+    whylag(["replay", text(&damaged)]).fails_with(1, &["cut off behind byte", "copy it again"]);
+    let list = whylag(["incident", "list", text(folder.path())]);
+    list.fails_with(1, &[text(&damaged), "cut off"]);
+    assert!(list.stdout.contains(text(&bundle)), "the good one is told all the same");
+    whylag(["incident", "verify", text(&data("shaper.whylag"))]).fails_with(1, &["not a whylag bundle"]);
+}
+
+#[test]
+fn a_signature_proves_who_made_it() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for (name, key) in [("key", SECRET_KEY), ("public", PUBLIC_KEY), ("other", OTHER_KEY)] {
+        fs::write(path(name), key).unwrap();
+    }
+    exported(&data("shaper.whylag"), &path("signed"), &["--sign-key", text(&path("key"))]);
+    exported(&data("shaper.whylag"), &path("unsigned"), &[]);
+    let verify =
+        |bundle: &str, key: &str| whylag(["incident", "verify", text(&path(bundle)), "--key", text(&path(key))]);
+    let good = verify("signed", "public");
+    good.fails_with(0, &[]);
+    assert!(good.stdout.contains("signed by the key that was asked for"), "{}", good.stdout);
+    verify("signed", "other").fails_with(1, &["is signed by key", "not by"]);
+    verify("unsigned", "public").fails_with(1, &["not signed"]);
+    verify("signed", "key").fails_with(1, &["no ed25519 public key", "openssl"]);
+    let (from, to, key) = (data("shaper.whylag"), path("x"), path("public"));
+    let wrong = ["incident", "export", "--from", text(&from), "-o", text(&to), "--sign-key", text(&key)];
+    let wrong = whylag(wrong);
+    wrong.fails_with(1, &["no ed25519 secret key", "openssl"]);
+    assert!(!path("x").exists());
+    assert!(!good.stdout.contains("PRIVATE"));
+}
+
+#[test]
+fn nothing_is_written_over_and_no_bundle_is_bundled() {
+    let folder = TempDir::new().unwrap();
+    let bundle = folder.path().join("bundle");
+    exported(&data("shaper.whylag"), &bundle, &[]);
+    let before = fs::read(&bundle).unwrap();
+    let again = |from: &Path, to: &Path| whylag(["incident", "export", "--from", text(from), "-o", text(to)]);
+    again(&data("shaper.whylag"), &bundle).fails_with(2, &["--output", "choose another name"]);
+    assert_eq!(fs::read(&bundle).unwrap(), before);
+    again(&bundle, &folder.path().join("two")).fails_with(1, &["a bundle already"]);
+    again(&data("no-such"), &folder.path().join("two")).fails_with(1, &["no-such"]);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn of_a_cut_recording_all_that_can_be_read_is_bundled_then_it_says_so() {
+    let folder = TempDir::new().unwrap();
+    let (cut, bundle) = (folder.path().join("cut"), folder.path().join("bundle"));
+    let whole = Made::story().file(0);
+    fs::write(&cut, &whole[..whole.len() - 700]).unwrap();
+    let run = whylag(["incident", "export", "--from", text(&cut), "-o", text(&bundle)]);
+    run.fails_with(1, &["cut off", "is in the bundle"]);
+    let shown = whylag(["incident", "show", text(&bundle)]);
+    assert!(shown.stdout.contains("the rest of the recording"), "{}", shown.stdout);
+    assert_eq!(replayed(&bundle).of_type("summary").len(), 1);
+}
+
+/// What a tenant may call its things.
+const NAMES: [&str; 5] = [
+    HOSTILE,
+    "\"quoted\" \\ 'twice'",
+    "</script><script>alert(1)</script>&amp;<!--",
+    "two\r\nlines\u{0}and\u{7f}\u{9b}31m\u{202e}desrever",
+    "; rm -rf / $(id) `id` %s %n ../../etc/passwd",
+];
+
+/// The recording of a lock's holder, with all names replaced.
+fn renamed(name: &str) -> Vec<u8> {
+    let file = fs::read(data("lock-holder-computes.whylag")).unwrap();
+    let mut writer = Writer::new(Vec::new(), Compression::Zstd).unwrap();
+    for record in Reader::new(&file[..]).unwrap() {
+        let record = record.unwrap();
+        let event = decode(&record).unwrap();
+        let Body::Fact(mut fact) = event.body else {
+            writer.write(&record).unwrap();
+            continue;
+        };
+        match &mut *fact {
+            Fact::Interface(interface) => (interface.name, interface.label) = (name.to_owned(), name.to_owned()),
+            Fact::Task(task) => (task.comm, task.cgroup) = (name.to_owned(), name.to_owned()),
+            Fact::Symbol { name: symbol, .. } if symbol.len() > 200 => name.clone_into(symbol),
+            _ => {}
+        }
+        writer.write(&fact_record(event.at, &fact).unwrap()).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+fn hostile_names() -> Vec<String> {
+    let long = ["<\"&\u{1b}[31m;", &"x".repeat(30_000)].concat();
+    NAMES.iter().map(|name| (*name).to_owned()).chain([long]).collect()
+}
+
+#[test]
+fn hostile_names_go_through_every_output_and_come_back() {
+    for name in hostile_names() {
+        let folder = TempDir::new().unwrap();
+        let (from, bundle) = (folder.path().join("from"), folder.path().join("bundle"));
+        fs::write(&from, renamed(&name)).unwrap();
+        exported(&from, &bundle, &[]);
+        let episode = &replayed(&bundle).of_type("episode")[0];
+        assert_eq!(episode["target"], name.as_str(), "it comes back as it was");
+        let shown = whylag(["incident", "show", text(&bundle), "--format", "json"]);
+        let target = shown.of_type("incident")[0]["targets"][0].as_str().unwrap().to_owned();
+        assert!(name.starts_with(target.trim_end_matches('…')), "{target}");
+        assert!(target.chars().count() <= 401, "{}", target.len());
+        let list = ["incident", "list", text(folder.path()), "--format", "json"];
+        assert_eq!(whylag(list).of_type("incident").len(), 1);
+        for command in [&["incident", "show"][..], &["incident", "list"], &["replay"], &["incident", "verify"]] {
+            let run = whylag(command.iter().copied().chain([text(&bundle)]));
+            assert_eq!(run.status, 0, "{}", run.stderr);
+            let obeyed = |c: char| c.is_control() && c != '\n' || ('\u{202a}'..='\u{202e}').contains(&c);
+            assert!(!run.stdout.contains(obeyed), "{command:?} of {name:?}");
+        }
+        let svg = whylag(["flame", text(&bundle)]).stdout;
+        let mut xml = quick_xml::Reader::from_str(&svg);
+        let mut scripts = 0;
+        loop {
+            match xml.read_event().unwrap() {
+                quick_xml::events::Event::Start(tag) if tag.name().as_ref() == b"script" => scripts += 1,
+                quick_xml::events::Event::Eof => break,
+                _ => {}
+            }
+        }
+        assert!(scripts <= 1, "only the graph's own");
+    }
+}
