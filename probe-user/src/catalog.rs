@@ -81,6 +81,10 @@ const fn number(record: &'static str, name: &'static str, description: &'static 
     field(record, name, Unit::Number, Shape::Integer, false, description)
 }
 
+const fn perhaps(record: &'static str, name: &'static str, description: &'static str) -> Field {
+    field(record, name, Unit::Count, Shape::Integer, true, description)
+}
+
 const fn text(record: &'static str, name: &'static str, description: &'static str) -> Field {
     field(record, name, Unit::Text, Shape::String, false, description)
 }
@@ -120,6 +124,9 @@ const E: &str = "episode";
 const L: &str = "loss";
 const S: &str = "summary";
 const I: &str = "incident";
+const B: &str = "bundle";
+const H: &str = "host";
+const C: &str = "cost";
 
 /// The table of published fields, in the order in which they are written.
 pub const FIELDS: &[Field] = &[
@@ -400,6 +407,116 @@ pub const FIELDS: &[Field] = &[
     ns(I, "evidence[].ns", "time of the ledgers' parts that rest on it and its like"),
     count(I, "evidence[].checks", "such parts"),
     list(I, "actions", "what people did about it: left empty for them"),
+    text(B, "type", "`bundle`: the list of all that is in a bundle, its `manifest.json`"),
+    number(B, "format", "version of the format; a whylag reads its own and older ones"),
+    text(B, "whylag", "version of the whylag that made it"),
+    time(B, "created_at", "when it was made"),
+    text(
+        B,
+        "addresses",
+        "`pseudonyms`: each network address is replaced by another; `plain`: they are as they were seen",
+    ),
+    maybe(B, "signer", "ed25519 public key of who signed it, hexadecimal; null if nobody did"),
+    list(B, "left_out", "what was left out on purpose, or could not be had"),
+    text(B, "left_out[].what", "what"),
+    text(B, "left_out[].why", "why"),
+    list(B, "kept", "what identifies people or machines and is in it all the same"),
+    list(B, "members", "the members, in the order in which they stand"),
+    text(B, "members[].name", "its name; one that ends in `.zst` is compressed with zstd"),
+    text(B, "members[].about", "what it is"),
+    count(B, "members[].bytes", "its length as it stands in the bundle"),
+    count(B, "members[].content_bytes", "its length without compression"),
+    text(B, "members[].sha256", "SHA-256 of it as it stands in the bundle, hexadecimal"),
+    text(H, "type", "`host`: what the host was like, a bundle's `host.json`"),
+    list(H, "facts", "one element for each thing, in the order in which they were said"),
+    text(
+        H,
+        "facts[].about",
+        "`system`, `settings`, `nic`, `disk`, `guest`, `counters` or `gap`; of the fields below an element has those of \
+         its kind",
+    ),
+    text(H, "facts[].kernel", "`system`: release of the kernel"),
+    text(H, "facts[].build", "`system`: its build"),
+    text(H, "facts[].architecture", "`system`: architecture"),
+    text(H, "facts[].online_cpus", "`system`: CPUs that are online, a list"),
+    text(H, "facts[].cpu_model", "`system`: model of the first CPU; empty if unknown"),
+    flag(H, "facts[].virtualised", "`system`: the host is itself a guest of a hypervisor"),
+    count(H, "facts[].memory_bytes", "`system`: memory"),
+    count(H, "facts[].available_bytes", "`system`: memory that could be had without swapping"),
+    count(H, "facts[].swap_bytes", "`system`: swap space"),
+    text(H, "facts[].cgroups", "`system`: `unified`, `hybrid`, `legacy` or `absent`"),
+    text(H, "facts[].clock_source", "`system`: what the kernel reads time from"),
+    list(H, "facts[].settings", "`settings`: settings that matter, as far as this kernel has them"),
+    text(H, "facts[].settings[].name", "as sysctl writes it; else the file below /sys"),
+    text(H, "facts[].settings[].value", "what it is"),
+    text(H, "facts[].name", "`nic`, `disk`, `guest`: its name"),
+    number(H, "facts[].netns", "`nic`: cookie of its network namespace"),
+    number(H, "facts[].ifindex", "`nic`: its index there"),
+    text(H, "facts[].kind", "`nic`: `ether`, `tap`, `veth`, …; `guest`: `vm` or `container`"),
+    flag(H, "facts[].watched", "`nic`: checks are watched there"),
+    text(H, "facts[].driver", "`nic`: driver of its hardware; empty if it has none or it is unknown"),
+    flag(H, "facts[].up", "`nic`: able to pass packets"),
+    count(H, "facts[].mtu_bytes", "`nic`: largest packet"),
+    perhaps(H, "facts[].speed_mbit", "`nic`: speed, Mbit/s; null if it does not say"),
+    count(H, "facts[].rx_queues", "`nic`: receive queues in use"),
+    count(H, "facts[].tx_queues", "`nic`: transmit queues in use"),
+    perhaps(H, "facts[].most_queues", "`nic`: most queues that its hardware has; null if it does not say"),
+    object(H, "facts[].rings", true, "`nic`: packets that its rings hold; null if it does not say"),
+    count(H, "facts[].rings.rx", "each receive ring"),
+    count(H, "facts[].rings.tx", "each transmit ring"),
+    count(H, "facts[].rings.most_rx", "most that a receive ring could hold"),
+    count(H, "facts[].rings.most_tx", "most that a transmit ring could hold"),
+    field(
+        H,
+        "facts[].offloads",
+        Unit::Group,
+        Shape::List,
+        true,
+        "`nic`: offloads that are on, of gro, gso, tso and lro; null if it does not say",
+    ),
+    perhaps(H, "facts[].tx_queue_len", "`nic`: its `txqueuelen`, packets"),
+    list(H, "facts[].interrupts", "`nic`: its interrupts"),
+    number(H, "facts[].interrupts[].irq", "number"),
+    text(H, "facts[].interrupts[].name", "name, which often tells the queue"),
+    text(H, "facts[].interrupts[].cpus", "CPUs that it may go to, a list"),
+    text(H, "facts[].interrupts[].effective_cpus", "CPUs that it does go to; empty if unknown"),
+    list(H, "facts[].rps_cpus", "`nic`: for each receive queue, the CPUs that software spreads it over (RPS), a mask"),
+    list(H, "facts[].xps_cpus", "`nic`: for each transmit queue, the CPUs that use it (XPS), a mask"),
+    count(H, "facts[].size_bytes", "`disk`: its size"),
+    text(H, "facts[].model", "`disk`: model, as the device says; empty if it does not"),
+    text(H, "facts[].scheduler", "`disk`: I/O scheduler"),
+    perhaps(H, "facts[].queue_depth", "`disk`: requests that the scheduler keeps (`nr_requests`)"),
+    perhaps(H, "facts[].hardware_queues", "`disk`: hardware queues"),
+    flag(H, "facts[].rotational", "`disk`: it turns"),
+    perhaps(H, "facts[].wbt_latency_us", "`disk`: target of writeback throttling, µs; 0 switches it off"),
+    text(H, "facts[].write_cache", "`disk`: `write back` or `write through`"),
+    perhaps(H, "facts[].read_ahead_bytes", "`disk`: what it reads ahead"),
+    text(H, "facts[].runtime", "`guest`: VMM or container runtime"),
+    number(H, "facts[].tgid", "`guest`: its first process"),
+    count(H, "facts[].vcpus", "`guest`: threads that run guest code; 0 for a container"),
+    list(H, "facts[].taps", "`guest`: names of its taps"),
+    text(H, "facts[].cgroup", "`guest`: its cgroup"),
+    text(H, "facts[].cpu_max", "`guest`: its CPU limit (`cpu.max`); empty without one"),
+    text(H, "facts[].memory_max", "`guest`: its memory limit, bytes; empty without one"),
+    list(
+        H,
+        "facts[].counters",
+        "`counters`: the kernel's counters of losses and stalls that are not 0; the first such element is of the run's \
+         begin, the last of its end",
+    ),
+    text(H, "facts[].counters[].name", "such as `Udp.RcvbufErrors` or `eth0.rx_dropped`"),
+    count(H, "facts[].counters[].value", "its value since the host or the interface came up"),
+    text(H, "facts[].what", "`gap`: what could not be looked at"),
+    text(H, "facts[].reason", "`gap`: why"),
+    text(C, "type", "`cost`: what whylag itself has cost, a bundle's `cost.json`"),
+    ns(C, "elapsed_ns", "from the start of the process to the end of the run"),
+    ns(C, "user_ns", "CPU time in user code, in the kernel's ticks"),
+    ns(C, "system_ns", "CPU time in the kernel, in its ticks, kernel programs not counted"),
+    perhaps(C, "peak_memory_bytes", "most memory at any time; null if unknown"),
+    list(C, "programs", "the kernel programs; empty unless `kernel.bpf_stats_enabled` was 1"),
+    text(C, "programs[].name", "name of the program"),
+    count(C, "programs[].runs", "how often it ran"),
+    ns(C, "programs[].run_ns", "how long, the counting included"),
 ];
 
 #[cfg(test)]

@@ -7,12 +7,18 @@ use super::{Bundle, BundleError, Export, SecretKey, export, write};
 use crate::catalog::FIELDS;
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::event::{Body, Event, Fact, RunFact, TaskId, Threshold, decode, encode, fact_record, tick_record};
+use crate::host::{
+    CostFact, CounterFact, DiskFact, GuestFact, HostFact, InterruptFact, NicFact, ProgramCost, RingsFact, SettingFact,
+    SystemFact,
+};
 use crate::source::recording::{Compression, Reader, Writer, read_all};
 use probe_wire::{Interrupt, OtherPeerBody, PacketBody, Sighting, WIRE_VERSION};
+use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use zerocopy::FromZeros;
 
 const CLIENT: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 20, 30, 40];
@@ -89,17 +95,17 @@ fn records_in(bytes: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Written as any other, with next to nothing in it: each of its bits is to be tried.
-fn small() -> Vec<u8> {
+static SMALL: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("bundle");
     let drafts = vec![Draft::new("a.json", "", vec![7; BLOCK + 9]), Draft::new("b.zst", "", b"b".to_vec())];
     write::write(&to, manifest(), drafts, None).unwrap();
     std::fs::read(to).unwrap()
-}
+});
 
 #[test]
 fn every_flipped_bit_of_a_bundle_is_detected() {
-    let mut bytes = small();
+    let mut bytes = SMALL.clone();
     checked(&bytes).unwrap();
     for at in 0..bytes.len() {
         for bit in 0..8 {
@@ -347,6 +353,42 @@ fn the_first_format_stays_readable() {
     assert!(records_in(&bytes).len() > 100);
 }
 
+fn is_listed(record: &str, value: &impl serde::Serialize) {
+    let mut found = BTreeSet::new();
+    names("", &serde_json::to_value(value).unwrap(), &mut found);
+    let listed = FIELDS.iter().filter(|field| field.record == record);
+    let listed: BTreeSet<_> = listed.map(|field| field.name.to_owned()).filter(|name| name != "type").collect();
+    found.remove("type");
+    assert_eq!(found, listed);
+}
+
+#[test]
+fn the_catalogue_lists_every_field_of_a_manifest() {
+    let left_out = vec![super::LeftOut::new("a", "b")];
+    is_listed("bundle", &Manifest { members: vec![member("a", b"x")], left_out, ..manifest() });
+}
+
+#[test]
+fn the_catalogue_lists_every_field_about_host_and_cost() {
+    let name = String::new;
+    let facts = [
+        HostFact::System(SystemFact::default()),
+        HostFact::Settings { settings: vec![SettingFact { name: name(), value: name() }] },
+        HostFact::Nic(NicFact {
+            rings: Some(RingsFact::default()),
+            interrupts: vec![InterruptFact::default()],
+            ..NicFact::default()
+        }),
+        HostFact::Disk(DiskFact::default()),
+        HostFact::Guest(GuestFact::default()),
+        HostFact::Counters { counters: vec![CounterFact { name: name(), value: 1 }] },
+        HostFact::Gap { what: name(), reason: name() },
+    ];
+    is_listed("host", &serde_json::json!({ "facts": facts }));
+    let programs = vec![ProgramCost { name: name(), runs: 1, run_ns: 1 }];
+    is_listed("cost", &CostFact { programs, ..CostFact::default() });
+}
+
 #[test]
 fn the_catalogue_lists_every_field_of_an_incident() {
     let folder = tempfile::tempdir().unwrap();
@@ -354,12 +396,7 @@ fn the_catalogue_lists_every_field_of_an_incident() {
     let to = &folder.path().join("bundle");
     let how = Export { to, addresses: Addresses::Pseudonyms, signer: None };
     let exported = export(Reader::new(&from[..]).unwrap(), &how).unwrap();
-    let incident = serde_json::to_value(exported.incident).unwrap();
-    let mut found = BTreeSet::new();
-    names("", &incident, &mut found);
-    let listed: BTreeSet<_> =
-        FIELDS.iter().filter(|field| field.record == "incident").map(|field| field.name.to_owned()).collect();
-    assert_eq!(found, listed);
+    is_listed("incident", &exported.incident);
 }
 
 fn names(name: &str, value: &serde_json::Value, found: &mut BTreeSet<String>) {
@@ -375,5 +412,26 @@ fn names(name: &str, value: &serde_json::Value, found: &mut BTreeSet<String>) {
             elements.iter().for_each(|element| names(&format!("{name}[]"), element, found));
         }
         _ => {}
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic(at in 0_usize..4_000, bytes in prop::collection::vec(any::<u8>(), 1..600)) {
+        let mut file = SMALL.clone();
+        let at = at.min(file.len());
+        file.truncate(at);
+        file.extend_from_slice(&bytes);
+        prop_assert!(checked(&file).is_err());
+    }
+
+    #[test]
+    fn no_manifest_panics(at in 0_usize..500, bytes in prop::collection::vec(any::<u8>(), 0..8)) {
+        let mut text = serde_json::to_vec(&Manifest { members: vec![member("a", b"x")], ..manifest() }).unwrap();
+        let at = at.min(text.len());
+        text.splice(at..(at + bytes.len()).min(text.len()), bytes);
+        if let Ok(manifest) = serde_json::from_slice::<serde_json::Value>(&text) {
+            let _ = Bundle::open(Cursor::new(file_with(&manifest, &[("a", b"x")])));
+        }
     }
 }

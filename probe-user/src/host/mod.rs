@@ -1,7 +1,7 @@
 //! The host as a recording holds it, so that who was not there can see what it was like: kernel, NICs,
 //! disks, settings, guests, the kernel's own counters of losses; and what whylag itself has cost.
 //!
-//! Facts come out ([`gather`], [`counters`], [`cost`]), at the edge and in bounded time. Names and
+//! Facts come out ([`gather()`], [`counters`], [`cost()`]), at the edge and in bounded time. Names and
 //! numbers only: no address, no argument, no environment, no host name, no serial number.
 
 mod cost;

@@ -401,3 +401,26 @@ fn a_reader_that_stalls_holds_nothing_up() {
     assert!(asked.elapsed() < Duration::from_secs(6), "{:?}", asked.elapsed());
     assert_eq!(status, 0);
 }
+
+#[test]
+fn a_recording_tells_what_the_host_was_like_and_what_the_run_has_cost() {
+    let Some(world) = World::new() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let [recording, bundle] = ["recording", "bundle"].map(|name| folder.path().join(name).to_str().unwrap().to_owned());
+    let bound = ["-t", "1s", "--duration", "300ms", "--record", &recording];
+    let run = whylag(["attach", "--netns", &world.host, "-s", SIGNATURE].iter().chain(&bound));
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    let run = whylag(["incident", "export", "--from", &recording, "-o", &bundle]);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    let shown = whylag(["incident", "show", &bundle, "--format", "json"]);
+    let facts = &shown.of_type("host")[0]["facts"];
+    let about = |kind: &str| facts.as_array().unwrap().iter().filter(|fact| fact["about"] == kind).collect::<Vec<_>>();
+    let release = rustix::system::uname().release().to_str().unwrap().to_owned();
+    assert_eq!(about("system")[0]["kernel"], Value::from(release));
+    assert!(about("nic").iter().any(|nic| nic["watched"] == true), "{facts}");
+    assert!(about("settings")[0]["settings"].as_array().unwrap().len() > 30, "{facts}");
+    assert_eq!(about("counters").len(), 2, "at its begin and at its end");
+    let cost = &shown.of_type("cost")[0];
+    assert!(cost["peak_memory_bytes"].as_u64() > Some(1 << 20), "{cost}");
+    assert!(cost["elapsed_ns"].as_u64() >= Some(300_000_000), "{cost}");
+}
