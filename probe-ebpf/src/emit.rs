@@ -17,7 +17,7 @@ use crate::read::{self, offsets};
 const AVAILABLE: u64 = 0;
 const SIZE: u64 = 1;
 /// `bpf_ringbuf_submit`: leave the collector asleep, or wake it.
-const NO_WAKEUP: u64 = 1;
+pub(crate) const NO_WAKEUP: u64 = 1;
 const FORCE_WAKEUP: u64 = 2;
 /// Bytes that the kernel puts before each record.
 const RECORD_HEADER: u64 = 8;
@@ -97,7 +97,7 @@ pub(crate) fn lose(kind: EventKind) {
 
 /// Whether the run is over.
 #[inline(always)]
-fn is_over() -> bool {
+pub(crate) fn is_over() -> bool {
     // SAFETY: the loader may write the word meanwhile, so it is read once, as it then is.
     SILENT.get_ptr(0).is_some_and(|silent| unsafe { silent.read_volatile() } != 0)
 }

@@ -8,7 +8,10 @@ use aya_ebpf::{
     macros::btf_map,
 };
 use probe_packet::{Prefilter, SNAP};
-use probe_wire::{EventKind, LossRow, MAX_CPUS, SOFTIRQ_VECTORS, SelfTest, Settings, Sighting};
+use probe_wire::{
+    DumpBody, DumpKind, DumpRow, EventHeader, EventKind, LossRow, MAX_CPUS, SOFTIRQ_VECTORS, STACK_BYTES,
+    STACK_BYTES_MOST, SelfTest, Settings, Sighting, WAITING, WAITING_DEEP,
+};
 
 /// A CPU's ring; the loader makes each with the size it wants.
 pub(crate) type Ring = RingBuf<u64, 4096>;
@@ -75,6 +78,33 @@ pub(crate) static AWAITED: Array<u64, MAX_CPUS> = Array::new();
 /// Number of a watched thread that can run → CPU for which it waits. The task programs write.
 #[btf_map]
 pub(crate) static WAITERS: LruHashMap<u64, u64, 16_384> = LruHashMap::new();
+/// CPU number → ring for dumps of stacks, so that those cannot push out events. Empty while no
+/// stacks of user code are taken, and the five maps behind are as good as.
+#[btf_map]
+pub(crate) static STACK_RINGS: ArrayOfMaps<Ring, MAX_CPUS> = ArrayOfMaps::new();
+
+/// [`DumpKind::index`] → what this CPU has done about such dumps. The stack programs write, the
+/// collector reads.
+#[btf_map]
+pub(crate) static DUMPS: PerCpuArray<DumpRow, { DumpKind::ALL.len() }> = PerCpuArray::new();
+
+/// Thread number modulo the entries → the stack of a thread that is off the CPU. 8.5 MiB. Only the
+/// stack programs use it.
+#[btf_map]
+pub(crate) static KEPT_STACKS: Array<Waiter<{ STACK_BYTES as usize }>, { WAITING as usize }> = Array::new();
+
+/// The same for threads with deep stacks. 4 MiB.
+#[btf_map]
+pub(crate) static DEEP_STACKS: Array<Waiter<{ STACK_BYTES_MOST as usize }>, { WAITING_DEEP as usize }> = Array::new();
+
+/// Thread number modulo the entries → bytes of stack to copy, if more than usual. The collector
+/// writes.
+#[btf_map]
+pub(crate) static DEEP: Array<u32, { WAITING as usize }> = Array::new();
+
+/// CPU number → where a sample of its is put together. Only the sampling program uses it.
+#[btf_map]
+pub(crate) static SAMPLES: Array<Dump<{ STACK_BYTES_MOST as usize }>, MAX_CPUS> = Array::new();
 
 /// 0 → what the self-test programs saw. They write, the loader reads.
 #[btf_map]
@@ -283,6 +313,69 @@ impl CpuState {
 #[inline(always)]
 pub(crate) fn cpu_state() -> Option<&'static CpuState> {
     CPU.get(0)
+}
+
+/// Registers and stack of a thread, as a record.
+#[repr(C)]
+pub(crate) struct Dump<const BYTES: usize> {
+    pub(crate) header: EventHeader,
+    pub(crate) body: DumpBody,
+    /// The thread's memory from its stack pointer upwards.
+    pub(crate) memory: [u8; BYTES],
+}
+
+/// A thread that is off the CPU.
+#[repr(C)]
+pub(crate) struct Waiter<const BYTES: usize> {
+    /// 1 while a program uses it: threads of two CPUs can have the same place.
+    busy: u64,
+    /// Its number; 0 when the place is free.
+    owner: u64,
+    dump: Dump<BYTES>,
+}
+
+impl<const BYTES: usize> Waiter<BYTES> {
+    /// The dump of a place for `tid` to write, or `None` while another CPU uses it; whether it was
+    /// another thread's.
+    #[inline(always)]
+    pub(crate) fn occupy(place: *mut Self, tid: u32) -> (Option<&'static mut Dump<BYTES>>, bool) {
+        // SAFETY: map memory lives as long as the program; `busy` is only written atomically, and
+        // lends everything else to one program at a time.
+        unsafe {
+            if atomic::swap(&raw mut (*place).busy, 1) != 0 {
+                return (None, true);
+            }
+            let owner = (*place).owner;
+            (*place).owner = tid.into();
+            (Some(&mut (*place).dump), owner != 0 && owner != u64::from(tid))
+        }
+    }
+
+    /// The dump of a place that is `tid`'s; the place is free after its use.
+    #[inline(always)]
+    pub(crate) fn vacate(place: *mut Self, tid: u32) -> Option<&'static mut Dump<BYTES>> {
+        // SAFETY: as in `occupy`; the owner is looked at once more when the place is held.
+        unsafe {
+            if (&raw const (*place).owner).read_volatile() != u64::from(tid)
+                || atomic::swap(&raw mut (*place).busy, 1) != 0
+            {
+                return None;
+            }
+            if (&raw const (*place).owner).read_volatile() != u64::from(tid) {
+                Self::release(place);
+                return None;
+            }
+            (*place).owner = 0;
+            Some(&mut (*place).dump)
+        }
+    }
+
+    /// Ends the use that `occupy` or `vacate` began.
+    #[inline(always)]
+    pub(crate) fn release(place: *mut Self) {
+        // SAFETY: the word lies in a map.
+        unsafe { atomic::swap(&raw mut (*place).busy, 0) };
+    }
 }
 
 /// Where an outgoing packet is.

@@ -5,8 +5,8 @@
 
 use aya_ebpf::{
     bindings::__sk_buff,
-    macros::{btf_tracepoint, classifier, raw_tracepoint},
-    programs::{BtfTracePointContext, RawTracePointContext, TcContext},
+    macros::{btf_tracepoint, classifier, perf_event, raw_tracepoint},
+    programs::{BtfTracePointContext, PerfEventContext, RawTracePointContext, TcContext},
 };
 use probe_packet::Start;
 
@@ -14,7 +14,7 @@ use crate::{
     hooks::{
         backend, block, drop, lock, neighbour,
         packet::{self, Direction},
-        qdisc, sched, self_test, sock, softirq, storage,
+        qdisc, sched, self_test, sock, softirq, stack, storage,
     },
     scope,
 };
@@ -88,6 +88,13 @@ tracepoint_program!(memcg_end, "mm_vmscan_memcg_reclaim_end", storage::group_rec
 tracepoint_program!(rq_complete, "block_rq_complete", block::completed);
 tracepoint_program!(rq_issue, "block_rq_issue", block::issued);
 tracepoint_program!(bio_queue, "block_bio_queue", block::queued);
+
+/// Runs on each CPU so many times a second.
+#[perf_event]
+fn cpu_clock(ctx: PerfEventContext) -> u32 {
+    stack::sample(&ctx);
+    0
+}
 
 /// Makes the entry point of a program that the loader runs by `BPF_PROG_TEST_RUN` only.
 macro_rules! loader_program {

@@ -6,7 +6,7 @@ use core::{arch::asm, ffi::c_void, ptr};
 
 use aya_ebpf::helpers::{
     bpf_get_current_task_btf, bpf_get_smp_processor_id, bpf_get_socket_cookie,
-    generated::{bpf_probe_read_kernel, bpf_probe_read_kernel_str},
+    generated::{bpf_probe_read_kernel, bpf_probe_read_kernel_str, bpf_probe_read_user, bpf_task_pt_regs},
 };
 use probe_packet::SNAP;
 use probe_wire::{Interrupt, Offsets, UNKNOWN_OFFSET};
@@ -139,6 +139,38 @@ pub(crate) fn interrupt(current: u64) -> Interrupt {
 pub(crate) fn socket_cookie(sock: Typed) -> u64 {
     // SAFETY: the verifier checks that the argument is a socket or null.
     unsafe { bpf_get_socket_cookie(sock.cast_mut()) }
+}
+
+/// Registers of the current thread in user mode, as it entered the kernel. Meaningless for a
+/// thread without memory of its own.
+#[inline(always)]
+pub(crate) fn user_registers() -> Typed {
+    // SAFETY: the current task is alive, and the helper only computes an address.
+    unsafe { bpf_task_pt_regs(current_task().cast_mut().cast()) as Typed }
+}
+
+/// Bytes of a page, the step in which memory of a process can be there or not.
+const PAGE: u32 = 4096;
+
+/// Copies memory of the current process upwards from an address, as much as is wanted and fits, in
+/// pages' lengths; up to the first page that is not there. Returns how much.
+#[inline(always)]
+pub(crate) fn user_memory<const BYTES: usize>(from: u64, to: &mut [u8; BYTES], wanted: u32) -> u32 {
+    let mut done = 0;
+    while done + PAGE as usize <= BYTES && done < wanted as usize {
+        let at = from.wrapping_add(done as u64);
+        // SAFETY: `done` and a page are within the array.
+        let behind: *mut c_void = unsafe { to.as_mut_ptr().add(done) }.cast();
+        // SAFETY: as said; a fault is reported.
+        if unsafe { bpf_probe_read_user(behind, PAGE, at as *const c_void) } != 0 {
+            let rest = within::<PAGE>(PAGE - (at as u32 % PAGE));
+            // SAFETY: the rest is less than a page.
+            let failed = unsafe { bpf_probe_read_user(behind, rest, at as *const c_void) } != 0;
+            return done as u32 + if failed { 0 } else { rest };
+        }
+        done += PAGE as usize;
+    }
+    done as u32
 }
 
 /// `at + LEN`, of which the compiler knows nothing more.

@@ -16,6 +16,7 @@ use thiserror::Error;
 use crate::{
     hooks::{Attach, Choice, HOOKS, Hook},
     kernel::btf::{BtfError, KernelBtf},
+    load::unsafe_kernel,
 };
 
 /// A hook that does not run here, as a value.
@@ -177,6 +178,7 @@ fn probe() -> Vec<Capability> {
         capability("classifier", "packet stamps", classifier()),
         capability("tcx", "packet stamps that cannot outlive whylag", tcx(&btf)),
     ];
+    found.push(capability("user_stacks", "stacks of watched threads in user code", user_stacks()));
     found.extend(HOOKS.iter().flat_map(|hook| tracepoints(hook, &btf)));
     found
 }
@@ -237,6 +239,13 @@ fn classifier() -> Support {
     tried(is_program_supported(ProgramType::SchedClassifier), "classifier programs", "5.8")
 }
 
+fn user_stacks() -> Support {
+    match unsafe_kernel() {
+        Some(reason) => Support::No { reason, fix: "update the kernel; whylag works without".into() },
+        None => tried(is_program_supported(ProgramType::PerfEvent), "programs on a CPU's clock", "5.8"),
+    }
+}
+
 fn tried(answer: Result<bool, ProgramError>, what: &str, version: &str) -> Support {
     match answer {
         Ok(true) => Support::Yes,
@@ -264,7 +273,7 @@ fn tcx(btf: &Result<KernelBtf, BtfError>) -> Support {
 fn tracepoints(hook: &'static Hook, btf: &Result<KernelBtf, BtfError>) -> Option<Capability> {
     let tracepoint = hook.choices.iter().find_map(|choice| match choice.attach {
         Attach::BtfTracepoint { tracepoint, .. } => Some(tracepoint),
-        Attach::Tcx(_) | Attach::Clsact(_) => None,
+        Attach::Tcx(_) | Attach::Clsact(_) | Attach::CpuClock => None,
     })?;
     let support = match btf {
         Ok(btf) if btf.tracepoint_arguments(tracepoint).is_some() => Support::Yes,

@@ -25,6 +25,8 @@ pub enum Attach {
         /// Arguments that the program reads.
         arguments: u32,
     },
+    /// The clock of each CPU, some times a second.
+    CpuClock,
 }
 
 impl Attach {
@@ -35,6 +37,7 @@ impl Attach {
             Self::Tcx(_) => "tcx",
             Self::Clsact(_) => "clsact",
             Self::BtfTracepoint { .. } => "tp_btf",
+            Self::CpuClock => "perf_event",
         }
     }
 }
@@ -416,6 +419,17 @@ pub const HOOKS: &[Hook] = &[
         needs: &["contention_end"],
         informs: &["kernel.lock", "app.on_cpu"],
         tells: "that a watched thread waits for a kernel lock, and who has that, if it is a mutex or semaphore",
+        cost: Cost::Rare,
+        required: false,
+        only_with_tap: false,
+    },
+    Hook {
+        name: "cpu_clock",
+        choices: &[Choice { program: "cpu_clock", attach: Attach::CpuClock }],
+        fields: &["task_tgid", "task_pid", "task_mm", "task_flags", "pt_regs_ip", "pt_regs_sp", "pt_regs_bp"],
+        needs: &["sched_switch"],
+        informs: &["app.on_cpu"],
+        tells: "in which code watched threads are on a CPU; only if stacks of user code are taken",
         cost: Cost::Rare,
         required: false,
         only_with_tap: false,

@@ -10,6 +10,7 @@ mod netlink;
 mod netns;
 mod object;
 mod self_test;
+mod stacks;
 #[cfg(test)]
 mod tests;
 
@@ -35,6 +36,7 @@ pub use self::{
     interface::{AttachedInterface, Attachment, Presence, presence},
     netns::Netns,
     object::DryRun,
+    stacks::{DumpCounts, SAMPLE_HZ, SAMPLE_HZ_MOST, UserStacks, WAIT_MIN, unsafe_kernel},
 };
 use crate::{
     capability::Refusal,
@@ -54,6 +56,8 @@ pub struct Request {
     pub watched_tgids: Vec<u32>,
     /// Whether to take kernel stacks of watched threads that go to sleep.
     pub stacks: bool,
+    /// What to take of their stacks in user code; `None` for nothing.
+    pub user_stacks: Option<UserStacks>,
     /// Shortest softirq that is worth an event, nanoseconds.
     pub softirq_min_ns: u64,
     /// Bytes of each CPU's ring, a power of two of at least a page.
@@ -75,6 +79,7 @@ impl Default for Request {
             interfaces: Vec::new(),
             watched_tgids: Vec::new(),
             stacks: true,
+            user_stacks: None,
             softirq_min_ns: 1_000_000,
             ring_bytes: 1 << 20,
             required: Vec::new(),
@@ -127,6 +132,10 @@ pub struct Attached {
     next_handle: u32,
     avoided: Vec<String>,
     rings: Option<Rings>,
+    /// Rings of dumps.
+    dumps: Option<Rings>,
+    clocks: stacks::Clocks,
+    user_stacks: Option<UserStacks>,
     drop_reasons: Vec<(u32, String)>,
     missing_fields: Vec<&'static str>,
     /// As of when the programs were detached.
@@ -156,7 +165,9 @@ pub fn load_unless(request: &Request, called_off: CalledOff<'_>) -> Result<Attac
     go_on(called_off)?;
     let (mut ebpf, doubts) = load_tested(request, &mut fields, &kernel_types)?;
     go_on(called_off)?;
-    let rings = object::make_rings(&mut ebpf, request.ring_bytes)?;
+    let rings = object::make_rings(&mut ebpf, object::RINGS, request.ring_bytes)?;
+    let dumps = request.user_stacks.map(|stacks| object::make_rings(&mut ebpf, object::STACK_RINGS, stacks.ring_bytes));
+    let dumps = dumps.transpose()?;
     let mut attached = Attached {
         ebpf,
         hooks: Vec::new(),
@@ -164,6 +175,9 @@ pub fn load_unless(request: &Request, called_off: CalledOff<'_>) -> Result<Attac
         next_handle: 0,
         avoided: request.avoided.clone(),
         rings: Some(rings),
+        dumps,
+        clocks: stacks::Clocks::default(),
+        user_stacks: request.user_stacks,
         drop_reasons: drop_reasons(&btf),
         missing_fields: fields.missing,
         skipped_runs: None,
@@ -362,7 +376,9 @@ impl Attached {
     ) -> Result<(), LoadError> {
         for hook in HOOKS {
             go_on(called_off)?;
-            let outcome = if request.excluded.iter().any(|name| name == hook.name) {
+            let unwanted =
+                request.user_stacks.is_none() && hook.choices.iter().any(|choice| choice.attach == Attach::CpuClock);
+            let outcome = if unwanted || request.excluded.iter().any(|name| name == hook.name) {
                 Outcome::Excluded
             } else {
                 match self.lacks(hook).map_or_else(|| self.attach_hook(hook, btf, types, doubts), Err) {
@@ -440,6 +456,11 @@ impl Attached {
                     })
                     .map_err(|error| Refusal::by_kernel(hook, choice, &error)),
             },
+            Attach::CpuClock => {
+                let hz = self.user_stacks.unwrap_or_default().sample_hz;
+                let set = self.clocks.set(&mut self.ebpf, choice.program, hz);
+                set.map_err(|error| Refusal::by_kernel(hook, choice, &error))
+            }
             Attach::Tcx(_) if !btf.has_tcx_function("tcx_link_attach") => Err(Refusal::no_tcx(hook)),
             Attach::Tcx(_) | Attach::Clsact(_) => object::load_classifier(&mut self.ebpf, choice.program)
                 .map_err(|error| Refusal::by_kernel(hook, choice, &error)),

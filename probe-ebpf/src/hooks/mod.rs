@@ -12,4 +12,5 @@ pub(crate) mod sched;
 pub(crate) mod self_test;
 pub(crate) mod sock;
 pub(crate) mod softirq;
+pub(crate) mod stack;
 pub(crate) mod storage;

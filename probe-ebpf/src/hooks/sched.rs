@@ -9,7 +9,7 @@ use probe_wire::{
 use super::lock;
 use crate::{
     emit::{emit, emit_at, emit_in, now, zero},
-    hooks::block,
+    hooks::{block, stack},
     maps::{SETTINGS, cpu_state},
     read::{self, Typed, offsets},
     scope,
@@ -183,7 +183,8 @@ fn has_room(time_ns: u64) -> bool {
 fn switch_out(ctx: &BtfTracePointContext, prev: Task, next: Task, state: u32) {
     let preempted = u32::from(is_preempted(ctx));
     let (throttling, account) = (prev.throttling(), prev.account());
-    emit(EventKind::SwitchOut, |body: &mut SwitchOutBody| {
+    let at = now();
+    emit_at(at, EventKind::SwitchOut, |body: &mut SwitchOutBody| {
         *body = SwitchOutBody {
             start_time_ns: prev.start_time_ns(),
             softirq_ns: softirq_ns(),
@@ -202,14 +203,15 @@ fn switch_out(ctx: &BtfTracePointContext, prev: Task, next: Task, state: u32) {
             ran_ns: prev.ran_ns(),
         };
         if SETTINGS.get().stacks != 0 && preempted == 0 && state != 0 {
-            body.stack_len = stack(ctx, &mut body.stack);
+            body.stack_len = kernel_stack(ctx, &mut body.stack);
         }
     });
+    stack::leaves(prev.0, prev.tid(), at);
 }
 
 /// Kernel stack of the current thread; the number of frames.
 #[inline(always)]
-fn stack(ctx: &BtfTracePointContext, to: &mut [u64; STACK_DEPTH]) -> u32 {
+fn kernel_stack(ctx: &BtfTracePointContext, to: &mut [u64; STACK_DEPTH]) -> u32 {
     // SAFETY: the helper writes at most the given size, and zeros behind what it found.
     let bytes = unsafe { bpf_get_stack(ctx.as_ptr(), to.as_mut_ptr().cast(), size_of_val(to) as u32, 0) };
     if bytes < 0 { 0 } else { bytes as u32 / size_of::<u64>() as u32 }
@@ -218,7 +220,8 @@ fn stack(ctx: &BtfTracePointContext, to: &mut [u64; STACK_DEPTH]) -> u32 {
 #[inline(always)]
 fn switch_in(prev: Task, next: Task) {
     let (throttling, account) = (next.throttling(), next.account());
-    emit(EventKind::SwitchIn, |body: &mut SwitchInBody| {
+    let at = now();
+    emit_at(at, EventKind::SwitchIn, |body: &mut SwitchInBody| {
         *body = SwitchInBody {
             start_time_ns: next.start_time_ns(),
             softirq_ns: softirq_ns(),
@@ -231,6 +234,7 @@ fn switch_in(prev: Task, next: Task) {
             account,
         };
     });
+    stack::returns(next.tid(), at);
 }
 
 #[inline(always)]

@@ -20,6 +20,7 @@ mod self_test;
 mod settings;
 mod signature;
 mod sock;
+mod stack;
 mod storage;
 
 pub use block::BlockRequestBody;
@@ -43,6 +44,10 @@ pub use self_test::SelfTest;
 pub use settings::{MAX_CPUS, Offsets, Settings, UNKNOWN_OFFSET};
 pub use signature::{FIELDS_PER_RULE, FieldMatch, MAX_RULES, Pattern, RULE_BYTES, Rule};
 pub use sock::{AcceptFullBody, OtherCallBody, OtherPeerBody, SendHeldBody, SockCallBody, SockEnqueueBody};
+pub use stack::{
+    CHAIN_DEPTH, DumpBody, DumpKind, DumpRow, LONG_WAIT, PLACE_HEAD, STACK_BYTES, STACK_BYTES_MOST, WAITING,
+    WAITING_DEEP, WAITS_STRETCH_NS,
+};
 pub use storage::{CALL_FAULT, DIRTIED_EVERY_NS, DIRTIED_FOLIOS, DirtiedBody, FileWaitBody, ReclaimBody};
 
 /// Raised when a layout or a meaning changes; a recording carries it.

@@ -85,6 +85,7 @@ pub struct Offsets {
     pub qdisc_qstats_requeues: u32,
     pub qdisc_qstats_overlimits: u32,
     pub netdev_queue_state: u32,
+    pub task_mm: u32,
     pub task_files: u32,
     pub files_fdt: u32,
     pub fdtable_max_fds: u32,
@@ -111,6 +112,9 @@ pub struct Offsets {
     pub worker_current_func: u32,
     pub mutex_owner: u32,
     pub rw_semaphore_owner: u32,
+    pub pt_regs_ip: u32,
+    pub pt_regs_sp: u32,
+    pub pt_regs_bp: u32,
 }
 
 impl Offsets {
@@ -135,8 +139,13 @@ pub struct Settings {
     pub softirq_min_ns: u64,
     /// 1 to take kernel stacks when a watched thread goes to sleep.
     pub stacks: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// 1 to copy stacks of watched threads in user mode.
+    pub user_stacks: u32,
     /// Address of the kernel's function that lets go what a throttle held back; 0 if not known.
     pub throttle_work: u64,
+    /// Shortest time off the CPU of which the stack is told, nanoseconds.
+    pub wait_min_ns: u64,
+    /// Most waits of which a CPU tells the stack in a stretch of
+    /// [`WAITS_STRETCH_NS`](crate::WAITS_STRETCH_NS).
+    pub waits_per_stretch: u64,
 }

@@ -101,6 +101,7 @@ fields! {
     qdisc_qstats_requeues: ("Qdisc", "qstats.requeues");
     qdisc_qstats_overlimits: ("Qdisc", "qstats.overlimits");
     netdev_queue_state: ("netdev_queue", "state");
+    task_mm: ("task_struct", "mm");
     task_files: ("task_struct", "files");
     files_fdt: ("files_struct", "fdt");
     fdtable_max_fds: ("fdtable", "max_fds");
@@ -130,6 +131,10 @@ fields! {
     // the task, and flags in its low bits; a kernel without adaptive spinning has the second only
     mutex_owner: ("mutex", "owner");
     rw_semaphore_owner: ("rw_semaphore", "owner");
+    // what unwinding begins with, x86's names
+    pt_regs_ip: ("pt_regs", "ip");
+    pt_regs_sp: ("pt_regs", "sp");
+    pt_regs_bp: ("pt_regs", "bp");
 }
 
 /// Offsets of the running kernel and the names of the fields it does not have.

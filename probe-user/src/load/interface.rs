@@ -161,7 +161,7 @@ fn packet_choice(outcome: &Outcome) -> Option<Choice> {
     match outcome {
         Outcome::Attached(choice) => match choice.attach {
             Attach::Tcx(_) | Attach::Clsact(_) => Some(*choice),
-            Attach::BtfTracepoint { .. } => None,
+            Attach::BtfTracepoint { .. } | Attach::CpuClock => None,
         },
         Outcome::Waiting(_) | Outcome::Refused(_) | Outcome::Excluded => None,
     }

@@ -7,11 +7,11 @@ use aya::{
     util::nr_cpus,
 };
 use probe_packet::Prefilter;
-use probe_wire::{MAX_CPUS, MAX_RULES, Offsets, Settings};
+use probe_wire::{MAX_CPUS, MAX_RULES, Offsets, Settings, UNKNOWN_OFFSET};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zerocopy::IntoBytes;
 
-use super::{LoadError, Request};
+use super::{LoadError, Request, stacks};
 use crate::{hooks::Choice, source::ring::Rings, symbols};
 
 /// Built by `build.rs` from `probe-ebpf`.
@@ -24,10 +24,11 @@ const PID_MAX: u32 = 4 << 20;
 const SPARE_BYTES: usize = 256;
 /// `BPF_MAP_TYPE_RINGBUF`.
 const RINGBUF: u32 = 27;
-const RINGS: &str = "RINGS";
 /// Lets go what blk-throttle held back, on a workqueue.
 /// <https://github.com/torvalds/linux/blob/v6.12/block/blk-throttle.c#L1274>
 const THROTTLE_WORK: &str = "blk_throtl_dispatch_work_fn";
+pub(super) const RINGS: &str = "RINGS";
+pub(super) const STACK_RINGS: &str = "STACK_RINGS";
 
 /// Makes the maps and leaves the programs ready to load.
 pub(super) fn load(request: &Request, offsets: &Offsets, types: &Btf) -> Result<Ebpf, LoadError> {
@@ -35,7 +36,15 @@ pub(super) fn load(request: &Request, offsets: &Offsets, types: &Btf) -> Result<
     let prefilter = Prefilter::new(&settings.rules, settings.rule_count);
     allow_locked_memory();
     let level = u8::from(request.diagnostics) * u8::MAX;
-    EbpfLoader::new()
+    let mut loader = EbpfLoader::new();
+    let cpus = u32::try_from(nr_cpus().unwrap_or(MAX_CPUS).min(MAX_CPUS)).unwrap_or(1);
+    loader.map_max_entries(stacks::SAMPLES, if settings.user_stacks == 0 { 1 } else { cpus });
+    if settings.user_stacks == 0 {
+        for name in stacks::LARGE_MAPS {
+            loader.map_max_entries(name, 1);
+        }
+    }
+    loader
         .btf(Some(types))
         .override_global("SETTINGS", settings.as_bytes(), true)
         .override_global("PREFILTER", prefilter.as_bytes(), true)
@@ -51,6 +60,9 @@ fn settings(request: &Request, offsets: &Offsets) -> Result<Settings, LoadError>
         softirq_min_ns: request.softirq_min_ns,
         stacks: u32::from(request.stacks),
         throttle_work: symbols::address_of(THROTTLE_WORK).unwrap_or_default(),
+        user_stacks: u32::from(request.user_stacks.is_some() && tells_of_user_mode(offsets)),
+        wait_min_ns: request.user_stacks.map_or(0, |stacks| stacks.wait_min.0),
+        waits_per_stretch: stacks::waits_per_stretch(nr_cpus().unwrap_or(MAX_CPUS)).into(),
         ..Settings::default()
     };
     let room = settings.rules.get_mut(..count);
@@ -58,6 +70,12 @@ fn settings(request: &Request, offsets: &Offsets) -> Result<Settings, LoadError>
     room.copy_from_slice(&request.rules);
     settings.rule_count = u32::try_from(count).unwrap_or_default();
     Ok(settings)
+}
+
+/// Whether it is known where the kernel keeps what unwinding begins with.
+fn tells_of_user_mode(offsets: &Offsets) -> bool {
+    let Offsets { task_mm, task_flags, pt_regs_ip, pt_regs_sp, pt_regs_bp, .. } = *offsets;
+    ![task_mm, task_flags, pt_regs_ip, pt_regs_sp, pt_regs_bp].contains(&UNKNOWN_OFFSET)
 }
 
 /// Kernels before 5.11 count maps against the locked memory of the user. Best effort: where it
@@ -70,10 +88,10 @@ fn allow_locked_memory() {
 }
 
 /// Makes a ring for every CPU that can come online.
-pub(super) fn make_rings(ebpf: &mut Ebpf, bytes: u32) -> Result<Rings, LoadError> {
+pub(super) fn make_rings(ebpf: &mut Ebpf, name: &'static str, bytes: u32) -> Result<Rings, LoadError> {
     let cpus = nr_cpus().map_err(|(path, source)| LoadError::Cpus { path, source })?;
-    let failed = |source| map_error(RINGS, source);
-    let map = ebpf.map_mut(RINGS).ok_or(LoadError::Incomplete { name: RINGS })?;
+    let failed = |source| map_error(name, source);
+    let map = ebpf.map_mut(name).ok_or(LoadError::Incomplete { name })?;
     let mut outer = ArrayOfMaps::<_, MapData>::try_from(map).map_err(failed)?;
     let mut rings = Vec::new();
     for (cpu, _) in (0..).zip(0..cpus.min(MAX_CPUS)) {

@@ -43,6 +43,8 @@ macro_rules! need_root {
     };
 }
 
+mod stacks;
+
 /// A UDP signature: four bytes and a nonce of eight.
 fn rule() -> Rule {
     let mut pattern = Pattern { min_len: 12, max_len: u16::MAX, nonce_offset: 4, ..Pattern::default() };
