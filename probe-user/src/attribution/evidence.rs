@@ -7,13 +7,14 @@
 use super::flow::{Flow, FlowDrop, FlowDrops};
 use super::frame::{self, Frame, Wait};
 use super::held::{HeldSend, HeldSends};
-use super::ledger::{Hop, Offender};
+use super::ledger::{Hop, Offender, Sampled};
 use super::request::{Request, Requests};
 use super::run::{Runs, Share};
 use super::softirq::{SoftirqRun, Softirqs, Tally};
 use super::spin::Spins;
 use super::storage::{FileWait, Storage};
 use super::symbol::{Fast, StackRef, Stacks, Symbols};
+use super::taken::TakenStacks;
 use super::thread::{
     Account, Blocked, Call, Data, Interval, Leave, Life, Mark, Named, SoftirqRuns, State, Switch, Throttled, Wake,
 };
@@ -26,6 +27,7 @@ use probe_wire::{
 };
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 /// Most lives of threads kept.
 const MAX_LIVES: usize = 32_768;
@@ -130,6 +132,8 @@ pub struct Evidence {
     usage: Cell<Usage>,
     /// Entries of ledgers carry the threads they were reached by.
     tells_hops: bool,
+    /// Stacks in user code; kept for those only.
+    taken: TakenStacks,
 }
 
 /// What judging a check took out of the evidence.
@@ -249,6 +253,7 @@ impl Evidence {
         self.requests.trim(before);
         self.spins.trim(before);
         self.runs.trim(before);
+        self.taken.trim(before);
         if self.stacks.crowded() {
             let used = self.stacks_in_use();
             self.stacks.retain(&used);
@@ -523,6 +528,8 @@ impl Evidence {
                 self.learn_hooks(active);
                 self.blind = Blind::of(active);
             }
+            Fact::Taken(taken) if self.tells_hops => self.taken.add(at, taken),
+            Fact::Taken(_) => {}
             Fact::Holders { interface, tgids } => self.taps.entry(*interface).or_default().holders.clone_from(tgids),
             Fact::Run(_)
             | Fact::Clock(_)
@@ -533,9 +540,9 @@ impl Evidence {
             | Fact::Module(_)
             | Fact::Frame(_)
             | Fact::Stack(_)
-            | Fact::Taken(_)
             | Fact::Host(_)
             | Fact::Cost(_)
+            | Fact::StackCounts(_)
             | Fact::Counters { .. } => {}
         }
     }
@@ -664,17 +671,33 @@ impl Evidence {
         }
     }
 
-    /// `task` and, if it sleeps, where; `None` when hops are not told.
-    pub(super) fn hop(&self, task: TaskId, interval: &Interval<'_>) -> Option<Hop> {
+    /// `task` and, if it sleeps, where, else what its samples are; `None` when hops are not told.
+    pub(super) fn hop(&self, task: TaskId, interval: &Interval<'_>, samples: &Arc<[Sampled]>) -> Option<Hop> {
         if !self.tells_hops {
             return None;
         }
-        let frames = match &interval.state {
-            State::Blocked(blocked) => self.shown(blocked),
-            State::OnCpu { .. } | State::Runnable(_) | State::Stopped { .. } | State::Unknown(_) => Vec::new(),
+        let (frames, samples) = match &interval.state {
+            State::Blocked(blocked) => (self.shown(blocked), Arc::default()),
+            State::OnCpu(_) => (Vec::new(), Arc::clone(samples)),
+            State::Runnable(_) | State::Stopped { .. } | State::Unknown(_) => (Vec::new(), Arc::default()),
         };
         let comm = self.life_at(task, interval.to).map_or(String::new(), |life| text(&life.comm));
-        Some(Hop { comm, task, frames })
+        Some(Hop { comm, task, frames, user: self.user_stack(task, interval), samples })
+    }
+
+    /// The user code from which a thread left the CPU for this interval.
+    pub(super) fn user_stack(&self, task: TaskId, interval: &Interval<'_>) -> Option<u32> {
+        let since = match &interval.state {
+            State::Blocked(blocked) => blocked.from,
+            State::Runnable(runnable) => runnable.out?.at,
+            State::OnCpu(_) | State::Stopped { .. } | State::Unknown(_) => return None,
+        };
+        self.taken.of_wait(task, since)
+    }
+
+    /// What a thread did on its CPUs between `from` and `to`, by samples.
+    pub(super) fn sampled(&self, task: TaskId, from: MonoNs, to: MonoNs) -> Arc<[Sampled]> {
+        self.taken.sampled(task, (from, to), &self.symbols).into()
     }
 
     pub(super) fn shown(&self, blocked: &Blocked<'_>) -> Vec<String> {

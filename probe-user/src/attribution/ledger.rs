@@ -6,6 +6,7 @@ use crate::clock::{DurNs, MonoNs};
 use crate::event::{InterfaceId, TaskId};
 use crate::journey::{Journey, Span};
 use std::fmt;
+use std::sync::Arc;
 
 /// The thread, group, device or flow behind a cause.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,6 +31,21 @@ pub struct Hop {
     /// The kernel functions it slept in, outermost first; empty if it did not sleep, or if no
     /// stack of it is known.
     pub frames: Vec<String>,
+    /// The user code from which it left the CPU: number of a stack, if one was taken.
+    pub user: Option<u32>,
+    /// Of the last thread, if it was on a CPU: what it did there, by samples.
+    pub samples: Arc<[Sampled]>,
+}
+
+/// What a thread on a CPU did, by samples.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sampled {
+    /// Its user code: number of a stack, if one was taken.
+    pub user: Option<u32>,
+    /// Kernel functions on top of that, outermost first; empty in user mode.
+    pub kernel: Vec<String>,
+    /// Time that the samples stand for. Of the entry, it is this part of all of them.
+    pub time: DurNs,
 }
 
 /// Time for which no cause is proven.

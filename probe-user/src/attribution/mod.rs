@@ -32,6 +32,7 @@ mod storage;
 #[cfg(test)]
 pub(crate) mod story;
 mod symbol;
+mod taken;
 mod thread;
 mod traffic;
 pub(crate) mod verdict;
@@ -42,7 +43,7 @@ pub use attribute::Attributor;
 pub use cause::{CAUSES, Cause, CauseRow, Family};
 pub use evidence::Evidence;
 pub(crate) use evidence::{SOFTIRQ_THREAD, receives_packets};
-pub use ledger::{Entry, Episode, EpisodeCause, Gap, Hop, Judged, Ledger, Offender, Unresolved, Verdict};
+pub use ledger::{Entry, Episode, EpisodeCause, Gap, Hop, Judged, Ledger, Offender, Sampled, Unresolved, Verdict};
 pub use rules::outside::{Lapse, Lapses};
 pub(crate) use rules::receive::vector as softirq_name;
 pub use service::{Condition, Service, Stay};

@@ -4,12 +4,13 @@
 //! [`ledger`] sums them up.
 
 use super::cause::Cause;
-use super::ledger::{Entry, Gap, Hop, Ledger, Offender};
+use super::ledger::{Entry, Gap, Hop, Ledger, Offender, Sampled};
 use super::stall::Victim;
 use crate::clock::{DurNs, MonoNs};
 use crate::journey::Span;
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Most pieces of one span that keep their own place; beyond it, equal ones are gathered.
 const MAX_PIECES: usize = 32;
@@ -198,13 +199,35 @@ fn shared_hops(one: &[Hop], two: &[Hop]) -> Vec<Hop> {
         if (one.task, &one.comm) != (two.task, &two.comm) {
             break;
         }
-        let frames = one.frames.iter().zip(&two.frames).take_while(|(one, two)| one == two);
-        shared.push(Hop { frames: frames.map(|(one, _)| one.clone()).collect(), ..one.clone() });
-        if one.frames != two.frames {
+        let same_user = one.user == two.user;
+        let frames = one.frames.iter().zip(&two.frames).take_while(|(one, two)| same_user && one == two);
+        shared.push(Hop {
+            comm: one.comm.clone(),
+            task: one.task,
+            frames: frames.map(|(one, _)| one.clone()).collect(),
+            user: one.user.filter(|_| same_user),
+            samples: all_samples(&one.samples, &two.samples),
+        });
+        if !same_user || one.frames != two.frames {
             break;
         }
     }
     shared
+}
+
+/// The samples of both.
+fn all_samples(one: &Arc<[Sampled]>, two: &Arc<[Sampled]>) -> Arc<[Sampled]> {
+    if two.is_empty() || Arc::ptr_eq(one, two) {
+        return Arc::clone(one);
+    }
+    let mut all = one.to_vec();
+    for more in two.iter() {
+        match all.iter_mut().find(|known| (known.user, &known.kernel) == (more.user, &more.kernel)) {
+            Some(known) => known.time = known.time.plus(more.time),
+            None => all.push(more.clone()),
+        }
+    }
+    all.into()
 }
 
 /// Makes pieces fill `from` to `to` exactly: sorted, cut, the earlier wins, gaps unexplained.

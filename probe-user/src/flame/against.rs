@@ -53,12 +53,13 @@ impl Flame {
         let healthy = self.groups.iter().map(|((_, signature), group)| (*signature, &group.healthy));
         for (signature, population) in slow.chain(healthy).filter(|(_, population)| population.checks > 0) {
             let name = self.signatures.get(signature).map_or("", String::as_str);
-            let times = population.times.iter().map(|(tower, time)| {
+            let times = population.times.iter().map(|(plan, time)| {
                 let next = numbers.len();
-                (*numbers.entry(self.towers.get(*tower).to_vec()).or_insert(next), *time)
+                (*numbers.entry(self.built(*plan)).or_insert(next), *time)
             });
-            let renumbered = Population { checks: population.checks, times: times.collect() };
-            all.entry(name).or_default().join(&renumbered);
+            let of_name = all.entry(name).or_default();
+            of_name.add(&times.collect::<Vec<_>>());
+            of_name.checks += population.checks - 1;
         }
         all
     }

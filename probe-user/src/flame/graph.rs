@@ -4,6 +4,7 @@ use super::export;
 use super::svg;
 use super::tower::{Kind, Level, Tower};
 use crate::clock::DurNs;
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::io;
 
@@ -125,6 +126,15 @@ impl Share {
     fn drawn(&self) -> impl Iterator<Item = (Kind, &str)> {
         self.tower.iter().map(Level::drawn)
     }
+}
+
+/// Equal towers of different stacks as one.
+pub(super) fn gathered(shares: impl Iterator<Item = Share>) -> Vec<Share> {
+    let mut widths: HashMap<Tower, Width> = HashMap::new();
+    for Share { tower, width } in shares {
+        widths.entry(tower).and_modify(|sum| *sum = sum.plus(width)).or_insert(width);
+    }
+    widths.into_iter().map(|(tower, width)| Share { tower, width }).collect()
 }
 
 /// The line of towers that are drawn as one.

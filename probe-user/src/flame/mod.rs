@@ -24,11 +24,12 @@ use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::event::{Fact, InterfaceId};
 use crate::journey::{JourneyId, Outcome};
 use crate::pipeline::Output;
+use crate::stack::StackTable;
 use graph::{Share, Width};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime};
 use thiserror::Error;
-use tower::Tower;
+use tower::{Plan, Step, Tower};
 
 /// Most different towers kept apart; what comes later counts for its custody only.
 const MAX_TOWERS: usize = 16_384;
@@ -74,6 +75,7 @@ pub enum Empty {
 #[derive(Debug, Default)]
 pub struct Flame {
     towers: Towers,
+    stacks: StackTable,
     groups: BTreeMap<(InterfaceId, usize), Group>,
     /// The last word on each slow check that is still open.
     open: HashMap<JourneyId, ((InterfaceId, usize), Parts)>,
@@ -83,6 +85,7 @@ pub struct Flame {
     signatures: Vec<String>,
     lost_events: u64,
     unreported: u64,
+    stacks_left_out: u64,
 }
 
 /// Checks of one target and signature.
@@ -121,7 +124,9 @@ impl Flame {
             Output::Fact(Fact::Run(run)) => {
                 self.signatures = run.signatures.iter().map(|signature| signature.name.clone()).collect();
             }
-            Output::Fact(_) | Output::Lapse { .. } | Output::Gone { .. } | Output::Episode(_) => {}
+            Output::Fact(Fact::StackCounts(counts)) => self.stacks_left_out = counts.left_out(),
+            Output::Fact(fact) => self.stacks.learn(fact),
+            Output::Lapse { .. } | Output::Gone { .. } | Output::Episode(_) => {}
             Output::Activity(_) | Output::Softirq { .. } => {}
         }
     }
@@ -161,8 +166,9 @@ impl Flame {
             self.checks,
             slow.whole()
         );
-        let levels = "from below: custody, span, cause, thread, its kernel stack, whom it waited for";
-        Ok(self.graph(title, levels.to_owned(), shares))
+        let stack = if self.stacks.is_empty() { "kernel stack" } else { "stack" };
+        let levels = format!("from below: custody, span, cause, thread, its {stack}, whom it waited for");
+        Ok(self.graph(title, levels, shares))
     }
 
     /// A slow check against a healthy one: means over the slow checks, each compared with the
@@ -230,15 +236,23 @@ impl Flame {
 
     fn graph(&self, title: String, note: String, shares: impl Iterator<Item = (usize, Width)>) -> Graph {
         let shares = shares.filter(|(_, width)| !width.is_nothing());
-        let shares = shares.map(|(tower, width)| Share { tower: self.towers.get(tower).to_vec(), width });
-        let mut graph = Graph::new("Delay", title, self.dated(note), shares.collect());
+        let shares = shares.map(|(plan, width)| Share { tower: self.built(plan), width });
+        let mut graph = Graph::new("Delay", title, self.dated(note), graph::gathered(shares));
         self.note_losses(&mut graph);
         graph
+    }
+
+    /// A tower with the names that are known by now.
+    fn built(&self, plan: usize) -> Tower {
+        tower::built(self.towers.get(plan), &self.stacks)
     }
 
     fn note_losses(&self, graph: &mut Graph) {
         if self.lost_events > 0 {
             graph.note(&format!("incomplete: {} lost", counted(self.lost_events, "event")));
+        }
+        if self.stacks_left_out > 0 {
+            graph.note(&format!("{} left out", counted(self.stacks_left_out, "stack")));
         }
         if self.unreported > 0 {
             graph.note(&format!("{} on open checks left out", counted(self.unreported, "report")));
@@ -304,11 +318,11 @@ impl Pair {
     }
 }
 
-/// Towers by number, each kept once.
+/// Plans of towers by number, each kept once.
 #[derive(Debug, Default)]
 struct Towers {
-    numbers: HashMap<Tower, usize>,
-    towers: Vec<Tower>,
+    numbers: HashMap<Plan, usize>,
+    plans: Vec<Plan>,
 }
 
 impl Towers {
@@ -318,27 +332,27 @@ impl Towers {
             return Box::new([(self.number(tower::of_loss()), judged.journey.elapsed())]);
         }
         let ledger = &judged.ledger;
-        let charged = ledger.entries.iter().map(|entry| (tower::of_entry(entry), entry.time()));
+        let charged = ledger.entries.iter().flat_map(tower::of_entry);
         let rest = ledger.gaps.iter().map(|gap| (tower::of_gap(gap), gap.time));
         charged.chain(rest).map(|(tower, time)| (self.number(tower), time)).collect()
     }
 
-    fn number(&mut self, tower: Tower) -> usize {
-        if let Some(number) = self.numbers.get(&tower) {
+    fn number(&mut self, plan: Plan) -> usize {
+        if let Some(number) = self.numbers.get(&plan) {
             return *number;
         }
-        if self.towers.len() >= MAX_TOWERS
-            && let Some(base) = tower::base(&tower).filter(|base| *base != tower)
+        if self.plans.len() >= MAX_TOWERS
+            && let Some(base) = tower::base(&plan).filter(|base| *base != plan)
         {
             return self.number(base);
         }
-        let number = self.towers.len();
-        self.numbers.insert(tower.clone(), number);
-        self.towers.push(tower);
+        let number = self.plans.len();
+        self.numbers.insert(plan.clone(), number);
+        self.plans.push(plan);
         number
     }
 
-    fn get(&self, number: usize) -> &[tower::Level] {
-        self.towers.get(number).map_or(&[], Vec::as_slice)
+    fn get(&self, number: usize) -> &[Step] {
+        self.plans.get(number).map_or(&[], Vec::as_slice)
     }
 }

@@ -1,10 +1,11 @@
 use super::{Empty, Flame, MAX_TOWERS};
-use crate::attribution::story::{Actor, FUTEX, HOG, IDLE, MS, RECEIVE, SERVER, Story, WORKER};
+use crate::attribution::story::{Actor, FUTEX, HOG, IDLE, MS, RECEIVE, SERVER, Story, WORKER, at};
 use crate::attribution::{Entry, Hop, Judged};
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::event::Fact;
 use crate::journey::{JourneyId, Outcome};
 use crate::pipeline::Output;
+use crate::stack::{FrameFact, Function, ModuleFact, Nameless, StackEnd, StackFact, Taken, TakenFact};
 use crate::summary::RunSummary;
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, proptest};
@@ -281,7 +282,7 @@ proptest! {
     fn no_name_breaks_out(thread in name(), function in name(), device in name(), reason in name()) {
         let mut judged = slow();
         let longest = judged.ledger.entries.iter_mut().max_by_key(|entry| entry.time()).unwrap();
-        longest.hops[0] = Hop { comm: thread, task: longest.hops[0].task, frames: vec![function] };
+        longest.hops[0] = Hop { comm: thread, frames: vec![function], ..longest.hops[0].clone() };
         longest.hops.truncate(1);
         let offender = longest.offender.as_mut().unwrap();
         (offender.task, offender.comm, offender.device) = Default::default();
@@ -314,4 +315,74 @@ fn workers_of_one_name_are_one_level() {
     let folded = flame([story.judge()]).delay().unwrap().folded();
     let futex = lines(&folded).into_iter().filter(|(levels, _)| levels.contains(&"app.futex")).count();
     assert_eq!(futex, 1, "{folded}");
+}
+
+/// A stack of one function each, said as a run says it.
+fn say_stack(flame: &mut Flame, id: u32, functions: &[&str]) {
+    let function = |name: &&str| Function { name: (*name).to_owned(), file: String::new(), line: 0 };
+    let frame = |(number, name): (u32, &&str)| FrameFact {
+        id: id * 10 + number,
+        module: None,
+        address: 1,
+        functions: vec![function(name)],
+        unknown: None,
+    };
+    let frames: Vec<_> = (0..).zip(functions).map(frame).collect();
+    let ids = frames.iter().map(|frame| frame.id).collect();
+    flame.push(&Output::Fact(Fact::Stack(StackFact { id, frames: ids, end: StackEnd::Entry })));
+    frames.into_iter().for_each(|frame| flame.push(&Output::Fact(Fact::Frame(frame))));
+}
+
+/// The worker's samples: a third in one function, the rest in another, one of those in the kernel.
+fn behind_a_sampled_holder() -> Judged {
+    behind(|story| {
+        story.runs(500, WORKER).sleeps(900 * MS, WORKER, 1, FUTEX);
+        let since = at(MS);
+        let wait = TakenFact { task: SERVER.id(), why: Taken::Wait { since }, user: Some(1), kernel: Vec::new() };
+        story.fact(861 * MS + 5, Fact::Taken(wait));
+        let clear_page = story.address("clear_page");
+        for (us, user, kernel) in
+            [(100 * MS, 2, Vec::new()), (200 * MS, 3, Vec::new()), (300 * MS, 3, vec![clear_page])]
+        {
+            let period = DurNs::from_millis(10);
+            let why = Taken::Sample { period };
+            story.fact(us, Fact::Taken(TakenFact { task: WORKER.id(), why, user: Some(user), kernel }));
+        }
+    })
+}
+
+#[test]
+fn waiter_and_holder_of_a_mutex_are_in_one_tower_with_their_code() {
+    let judged = behind_a_sampled_holder();
+    let whole = judged.journey.elapsed();
+    let mut flame = flame([judged]);
+    // Names may come after the check.
+    say_stack(&mut flame, 1, &["lock_inventory", "serve", "main"]);
+    say_stack(&mut flame, 2, &["hash", "rebuild"]);
+    say_stack(&mut flame, 3, &["sort", "rebuild"]);
+    let folded = flame.delay().unwrap().folded();
+    assert_eq!(total(&folded), whole.0, "exact to the nanosecond: {folded}");
+    let waits = "thread server;main;serve;lock_inventory;";
+    let towers: Vec<_> = lines(&folded).into_iter().filter(|(levels, _)| levels.contains(&"waker worker")).collect();
+    assert_eq!(towers.len(), 3, "{folded}");
+    for (levels, time) in &towers {
+        let tower = levels.join(";");
+        assert!(tower.contains(waits) && tower.contains("futex_do_wait_[k];waker worker;rebuild;"), "{tower}");
+        // 860 ms in three equal parts.
+        assert!(time.abs_diff(860_000_000 / 3) < 1_000_000, "{tower} {time}");
+    }
+    assert!(folded.contains("rebuild;sort;clear_page_[k] "), "{folded}");
+}
+
+#[test]
+fn a_frame_without_a_name_says_its_place_and_why() {
+    let mut flame = flame([behind_a_sampled_holder()]);
+    let module = ModuleFact { id: 1, name: "libshop.so".to_owned(), build_id: String::new() };
+    let unknown = Some(Nameless::NoSymbol);
+    let frame = FrameFact { id: 9, module: Some(1), address: 0x1234, functions: Vec::new(), unknown };
+    flame.push(&Output::Fact(Fact::Module(module)));
+    flame.push(&Output::Fact(Fact::Frame(frame)));
+    flame.push(&Output::Fact(Fact::Stack(StackFact { id: 1, frames: vec![9], end: StackEnd::Entry })));
+    let folded = flame.delay().unwrap().folded();
+    assert!(folded.contains("thread server;libshop.so+0x1234 (no symbol);"), "{folded}");
 }

@@ -4,7 +4,7 @@
 //! Stacks are counted by number while the stream lasts and turned into towers at its end, because
 //! their frames may get names late. Straight from counts to towers, without text in between.
 
-use super::graph::{Graph, Share, Width};
+use super::graph::{Graph, Share, Width, gathered};
 use super::tower::{self, Kind, Level, Tower};
 use super::{Empty, counted};
 use crate::attribution::{Activity, Doing};
@@ -215,15 +215,6 @@ impl ThreadTimes {
         tower.extend(user.into_iter().flat_map(|stack| tower::of_stack(&self.stacks, stack)));
         tower
     }
-}
-
-/// Equal towers of different stacks as one.
-fn gathered(shares: impl Iterator<Item = Share>) -> Vec<Share> {
-    let mut widths: HashMap<Tower, Width> = HashMap::new();
-    for Share { tower, width } in shares {
-        widths.entry(tower).and_modify(|sum| *sum = sum.plus(width)).or_insert(width);
-    }
-    widths.into_iter().map(|(tower, width)| Share { tower, width }).collect()
 }
 
 fn whole(shares: &[Share]) -> DurNs {

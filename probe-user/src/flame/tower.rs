@@ -1,6 +1,7 @@
 //! A part of a ledger as levels, one on the other.
 
-use crate::attribution::{Cause, Entry, Gap};
+use crate::attribution::{Cause, Entry, Gap, Sampled};
+use crate::clock::DurNs;
 use crate::sink::printable;
 use crate::stack::{FrameFact, Function, ModuleFact, StackTable};
 
@@ -115,36 +116,93 @@ fn nameless(frame: &FrameFact, module: Option<&ModuleFact>) -> String {
     format!("{module}{:#x}{reason}", frame.address)
 }
 
-/// The tower of a part that is charged to a cause.
-pub(super) fn of_entry(entry: &Entry) -> Tower {
-    let mut tower =
-        vec![Level::new(Kind::Custody, entry.span.custody().name()), Level::new(Kind::Span, entry.span.name())];
-    tower.extend(entry.path.iter().map(|cause| Level::new(Kind::Cause, cause.row().name)));
-    for (number, hop) in entry.hops.iter().enumerate() {
-        let kind = if number == 0 { Kind::Thread } else { Kind::Waker };
-        tower.push(Level::new(kind, named(&hop.comm)));
-        tower.extend(hop.frames.iter().map(|function| Level::new(Kind::Kernel, function)));
+/// A level, or a stack of user code whose functions may get their names later.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Step {
+    Level(Level),
+    Stack(u32),
+}
+
+/// A tower that is not built yet.
+pub(super) type Plan = Vec<Step>;
+
+/// Builds a tower with the names that are known by now.
+pub(super) fn built(plan: &[Step], stacks: &StackTable) -> Tower {
+    let mut tower = Tower::with_capacity(plan.len());
+    for step in plan {
+        match step {
+            Step::Level(level) => tower.push(level.clone()),
+            Step::Stack(stack) => tower.extend(of_stack(stacks, *stack)),
+        }
     }
-    tower.extend(offender(entry));
     tower
 }
 
+/// The towers of a part that is charged to a cause, and what each takes of it, exactly: one, or
+/// of a thread on a CPU one for each stack that was sampled.
+pub(super) fn of_entry(entry: &Entry) -> Vec<(Plan, DurNs)> {
+    let below = below(entry);
+    let top = offender(entry).map(Step::Level);
+    let samples: &[Sampled] = entry.hops.last().map_or(&[], |hop| &hop.samples);
+    if samples.is_empty() {
+        return vec![(below.into_iter().chain(top).collect(), entry.time())];
+    }
+    let on = |sample: &Sampled| {
+        let kernel = sample.kernel.iter().map(|function| Step::Level(Level::new(Kind::Kernel, function)));
+        below.iter().cloned().chain(sample.user.map(Step::Stack)).chain(kernel).chain(top.clone()).collect()
+    };
+    samples.iter().map(on).zip(parts(entry.time(), samples)).collect()
+}
+
+/// Custody, span, waits, and threads with their stacks.
+fn below(entry: &Entry) -> Plan {
+    let (custody, span) = (entry.span.custody().name(), entry.span.name());
+    let mut plan = vec![Step::Level(Level::new(Kind::Custody, custody)), Step::Level(Level::new(Kind::Span, span))];
+    plan.extend(entry.path.iter().map(|cause| Step::Level(Level::new(Kind::Cause, cause.row().name))));
+    for (number, hop) in entry.hops.iter().enumerate() {
+        let kind = if number == 0 { Kind::Thread } else { Kind::Waker };
+        plan.push(Step::Level(Level::new(kind, named(&hop.comm))));
+        plan.extend(hop.user.map(Step::Stack));
+        plan.extend(hop.frames.iter().map(|function| Step::Level(Level::new(Kind::Kernel, function))));
+    }
+    plan
+}
+
+/// A time in proportion to samples; the parts sum to it. What whole nanoseconds leave over goes to
+/// the first.
+fn parts(time: DurNs, samples: &[Sampled]) -> Vec<DurNs> {
+    let whole = samples.iter().fold(0, |sum, sample| sum + u128::from(sample.time.0)).max(1);
+    let part = |sample: &Sampled| {
+        let part = u128::from(time.0) * u128::from(sample.time.0) / whole;
+        DurNs(u64::try_from(part).unwrap_or(u64::MAX))
+    };
+    let mut parts: Vec<_> = samples.iter().map(part).collect();
+    let given = parts.iter().fold(DurNs::ZERO, |sum, part| sum.plus(*part));
+    if let Some(first) = parts.first_mut() {
+        *first = first.plus(time.minus(given));
+    }
+    parts
+}
+
 /// The tower of time for which no cause is proven.
-pub(super) fn of_gap(gap: &Gap) -> Tower {
-    vec![Level::new(Kind::Unexplained, UNEXPLAINED), Level::new(Kind::Unexplained, &gap.reason)]
+pub(super) fn of_gap(gap: &Gap) -> Plan {
+    unexplained(&gap.reason)
+}
+
+fn unexplained(reason: &str) -> Plan {
+    [UNEXPLAINED, reason].map(|text| Step::Level(Level::new(Kind::Unexplained, text))).to_vec()
 }
 
 /// The tower of a check under which events were lost.
-pub(super) fn of_loss() -> Tower {
-    let reason = "events were lost while the check was under way";
-    vec![Level::new(Kind::Unexplained, UNEXPLAINED), Level::new(Kind::Unexplained, reason)]
+pub(super) fn of_loss() -> Plan {
+    unexplained("events were lost while the check was under way")
 }
 
 /// What is left of a tower when there are too many to keep it apart; one of few.
-pub(super) fn base(tower: &[Level]) -> Option<Tower> {
-    let lowest = tower.first()?;
+pub(super) fn base(plan: &[Step]) -> Option<Plan> {
+    let Some(Step::Level(lowest)) = plan.first() else { return None };
     let many = Level { kind: lowest.kind, text: MANY.to_owned(), place: None };
-    Some(vec![lowest.clone(), many])
+    Some(vec![Step::Level(lowest.clone()), Step::Level(many)])
 }
 
 /// Who is behind the cause, if that is not the last thread on the way to it.

@@ -9,7 +9,7 @@ use super::{counted, wait};
 use crate::attribution::cause::Cause;
 use crate::attribution::evidence::{Evidence, described, text};
 use crate::attribution::flow::Flow;
-use crate::attribution::ledger::Offender;
+use crate::attribution::ledger::{Offender, Sampled};
 use crate::attribution::piece::{Charge, Found, Piece, came_by};
 use crate::attribution::run::Share;
 use crate::attribution::softirq::{Taken, Tally};
@@ -22,6 +22,7 @@ use crate::clock::{DurNs, MonoNs};
 use crate::event::TaskId;
 use crate::journey::Span;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Most waits followed from the check's own thread.
 pub(super) const MAX_HOPS: usize = 8;
@@ -191,6 +192,7 @@ pub(in crate::attribution) fn charge(evidence: &Evidence, seat: &Seat, from: Mon
     }
     let mut work = Work::of(evidence, seat.task, &intervals, (from, to));
     work.starved = starved(evidence, seat, work.on_cpu, from, to);
+    work.samples = evidence.sampled(seat.task, from, to);
     if intervals.len() > MANY {
         return alike(evidence, seat, intervals, &work);
     }
@@ -223,8 +225,8 @@ fn alike(evidence: &Evidence, seat: &Seat, mut intervals: Vec<Interval<'_>>, wor
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Alike {
     OnCpu,
-    Queued(Ready, Option<TaskId>),
-    Asleep(StackRef, u32),
+    Queued(Ready, Option<TaskId>, Option<u32>),
+    Asleep(StackRef, u32, Option<u32>),
 }
 
 impl Alike {
@@ -242,11 +244,11 @@ impl Alike {
                 let short = short_softirqs(evidence, *interval, &runnable, back);
                 let calm = none && short.0 <= interval.time().0 / MINOR;
                 let instead = Instead::of(evidence, task, interval, &runnable).who().map(|named| named.task);
-                (plain && calm).then_some(Self::Queued(runnable.ready, instead))
+                (plain && calm).then_some(Self::Queued(runnable.ready, instead, evidence.user_stack(task, interval)))
             }
             State::Blocked(blocked) => {
                 let own = evidence.wait(&blocked).is_some_and(|(wait, _)| wait.own());
-                own.then_some(Self::Asleep(blocked.stack, blocked.state))
+                own.then_some(Self::Asleep(blocked.stack, blocked.state, evidence.user_stack(task, interval)))
             }
             State::OnCpu(_) | State::Stopped { .. } | State::Unknown(_) => None,
         }
@@ -264,7 +266,7 @@ fn state(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, work: &Work) 
         }
         State::Unknown(reason) => vec![seat.unknown(evidence, interval, reason)],
     };
-    if let Some(hop) = evidence.hop(seat.task, &interval) {
+    if let Some(hop) = evidence.hop(seat.task, &interval, &work.samples) {
         came_by(&mut pieces, &hop);
     }
     pieces
@@ -279,6 +281,8 @@ struct Work {
     starved: Option<String>,
     /// What each CPU that it ran on or waited for spent in softirqs.
     softirqs: Vec<(u32, Tally)>,
+    /// What the thread did on its CPUs, if that is told.
+    samples: Arc<[Sampled]>,
 }
 
 impl Work {
@@ -296,7 +300,13 @@ impl Work {
                 softirqs.push((cpu, evidence.softirq_tally(cpu, from, to)));
             }
         }
-        Self { on_cpu: on_cpu.fold(DurNs::ZERO, DurNs::plus), whole: to.since(from), starved: None, softirqs }
+        Self {
+            on_cpu: on_cpu.fold(DurNs::ZERO, DurNs::plus),
+            whole: to.since(from),
+            starved: None,
+            softirqs,
+            samples: Arc::default(),
+        }
     }
 
     /// The softirqs that took most of what softirqs took of a CPU.
