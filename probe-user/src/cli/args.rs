@@ -4,6 +4,7 @@ use super::incident::IncidentCommand;
 use super::value;
 use crate::clock::DurNs;
 use crate::event::Threshold;
+use crate::load::{SAMPLE_HZ, SAMPLE_HZ_MOST};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -86,6 +87,15 @@ pub struct AttachArgs {
     /// Keep every event in FILE, which must be new or empty, for `whylag replay`
     #[arg(short, long, value_name = "FILE")]
     pub record: Option<PathBuf>,
+    /// Take stacks of watched threads in user code into the recording, for `whylag flame` [default: on with --record]
+    #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
+    pub stacks: Option<Switch>,
+    /// Samples of each CPU in a second; five times as many, at most 999, while checks are slow
+    #[arg(long, value_name = "HZ", default_value_t = SAMPLE_HZ, value_parser = clap::value_parser!(u32).range(1..=i64::from(SAMPLE_HZ_MOST)))]
+    pub stack_rate: u32,
+    /// Shortest time off the CPU whose stack is taken, such as 1ms
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = value::duration, allow_hyphen_values = true)]
+    pub stack_wait: DurNs,
     /// Physical NIC (repeatable)
     #[arg(long, value_name = "IF")]
     pub pnic: Vec<String>,
@@ -104,6 +114,15 @@ pub struct AttachArgs {
     /// Memory for events not yet read, for each CPU; a power of two such as 512K or 4M
     #[arg(long, default_value = "1M", value_name = "SIZE", value_parser = value::ring_size)]
     pub ring_size: u32,
+}
+
+/// Whether to do something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// Do.
+    On,
+    /// Do not.
+    Off,
 }
 
 /// How results are written, and what they mean for the exit status.

@@ -30,6 +30,7 @@ fn plan(config: &AttachConfig) -> Plan<'_> {
         lost_after: config.lost_after,
         duration: config.duration,
         count: config.count,
+        user_stacks: config.user_stacks,
         ring_bytes: config.ring_bytes,
         record: config.record.as_deref(),
     }

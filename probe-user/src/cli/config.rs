@@ -1,11 +1,12 @@
 //! `attach` as it is meant: flags checked against each other, signatures read.
 
 use super::UsageError;
-use super::args::{AttachArgs, OutputArgs};
+use super::args::{AttachArgs, OutputArgs, Switch};
 use super::signature::{self, Chosen, DEFAULT_SIGNATURE};
 use crate::clock::DurNs;
 use crate::event::Threshold;
 use crate::file;
+use crate::load::UserStacks;
 use crate::target::Targets;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +22,7 @@ pub(super) struct AttachConfig {
     pub(super) duration: Option<DurNs>,
     pub(super) count: Option<u64>,
     pub(super) record: Option<PathBuf>,
+    pub(super) user_stacks: Option<UserStacks>,
     pub(super) ring_bytes: u32,
     pub(super) output: OutputArgs,
 }
@@ -35,6 +37,7 @@ impl AttachConfig {
         check_names(&args)?;
         check_labels(&args.vnic)?;
         check_record(args.record.as_deref())?;
+        let user_stacks = user_stacks(&args)?;
         let default_signature = args.signatures.is_empty();
         let named = if default_signature { vec![DEFAULT_SIGNATURE.to_owned()] } else { args.signatures };
         Ok(Self {
@@ -53,6 +56,7 @@ impl AttachConfig {
             duration: args.duration,
             count: args.count,
             record: args.record,
+            user_stacks,
             ring_bytes: args.ring_size,
             output: args.output,
         })
@@ -66,6 +70,19 @@ fn check_threshold(threshold: Threshold, lost_after: DurNs) -> Result<(), UsageE
             "--threshold {limit} is not below --lost-after {lost_after}: no check could ever be slow"
         ))),
         Threshold::Fixed(_) | Threshold::Multiple(_) => Ok(()),
+    }
+}
+
+/// Only a recording holds stacks, so without one nothing is taken for it.
+fn user_stacks(args: &AttachArgs) -> Result<Option<UserStacks>, UsageError> {
+    match (args.stacks, &args.record) {
+        (Some(Switch::On), None) => Err(UsageError(
+            "--stacks on needs --record FILE: stacks are kept in the recording, and `whylag flame` draws them".into(),
+        )),
+        (Some(Switch::Off), _) | (None, None) => Ok(None),
+        (Some(Switch::On) | None, Some(_)) => {
+            Ok(Some(UserStacks { sample_hz: args.stack_rate, wait_min: args.stack_wait, ..UserStacks::default() }))
+        }
     }
 }
 

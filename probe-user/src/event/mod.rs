@@ -9,7 +9,7 @@ mod order;
 
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::host::{CostFact, HostFact};
-use crate::stack::{FrameFact, ModuleFact, StackFact, TakenFact};
+use crate::stack::{FrameFact, ModuleFact, StackCounts, StackFact, TakenFact};
 use probe_wire::{
     AcceptFullBody, BackendRxBody, BlockRequestBody, DirtiedBody, DropBody, EventKind, FileWaitBody, Interrupt,
     LockSpinBody, NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody, QdiscBody, RanBody, ReclaimBody, Rule,
@@ -218,6 +218,8 @@ pub enum Fact {
     Host(Box<HostFact>),
     /// What the run itself has cost.
     Cost(Box<CostFact>),
+    /// What became of the stacks that were due so far.
+    StackCounts(StackCounts),
     /// The kernel programs' own counters so far, sums since attach.
     Counters {
         /// One row per kind and CPU that has counted anything.

@@ -388,6 +388,7 @@ impl Correlator {
             | Fact::Taken(_)
             | Fact::Host(_)
             | Fact::Cost(_)
+            | Fact::StackCounts(_)
             | Fact::Counters { .. } => {}
         }
     }

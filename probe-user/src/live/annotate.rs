@@ -125,6 +125,12 @@ impl Annotator {
         }
     }
 
+    /// Says what a sample of a thread needs: names of its kernel functions, and the thread.
+    pub(super) fn stack(&mut self, task: TaskId, kernel: &[u64], say: &mut dyn FnMut(&Fact)) {
+        kernel.iter().for_each(|address| self.address(*address, say));
+        self.thread(task, say);
+    }
+
     fn thread(&mut self, id: TaskId, say: &mut dyn FnMut(&Fact)) {
         if id.tid == 0 || self.said_threads.contains(&id) || self.lookups >= LOOKUPS_PER_SECOND {
             return;

@@ -8,6 +8,7 @@
 mod annotate;
 mod clock;
 mod host;
+mod stacks;
 mod stop;
 mod stream;
 mod surroundings;
@@ -15,19 +16,21 @@ mod surroundings;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{CounterRow, Fact, InterfaceFact, RunFact, Threshold, decode};
 use crate::file;
-use crate::load::{self, Attached, Attachment, HookState, LoadError, Outcome, Request, SkipWatch};
+use crate::load::{self, Attached, Attachment, HookState, LoadError, Outcome, Request, SkipWatch, UserStacks};
 use crate::pipeline::Output;
 use crate::signature::Signature;
 use crate::sink::{Outlet, Sink};
 use crate::source::capture::signature_facts;
 use crate::source::recording::{Compression, Writer};
 use crate::source::ring::{Drained, Rings};
+use crate::symbolize::Symbolizer;
 use crate::symbols::KernelSymbols;
 use crate::target::{Discovery, Selection, Targets, Transport};
 use annotate::Annotator;
 use anyhow::Context;
 use host::HostLook;
 use probe_wire::WIRE_VERSION;
+use stacks::Stacks;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::Path;
@@ -77,6 +80,8 @@ pub struct Plan<'a> {
     pub duration: Option<DurNs>,
     /// Tell of so many ended checks and no more. It is the observer who ends the run then.
     pub count: Option<u64>,
+    /// What to take of the stacks of watched threads in user code; `None` for nothing.
+    pub user_stacks: Option<UserStacks>,
     /// Bytes of each CPU's ring.
     pub ring_bytes: u32,
     /// Where to keep every record.
@@ -122,8 +127,11 @@ async fn watch(
     let surroundings = Surroundings::new(plan.targets, &selection, &discovery, observer);
     let host = HostLook::begin(&discovery, &selection);
     let outlet = Outlet::new(sink, OUTLET_DEPTH).context("cannot start the writing thread")?;
+    let user_stacks = plan.user_stacks.filter(|_| may_take_stacks(observer));
     let watched = watched(plan, &selection, &discovery);
-    let attached = match load::load_unless(&request(plan, &selection, &watched), &|| stop.is_asked_for()) {
+    let attached = match load::load_unless(&Request { user_stacks, ..request(plan, &selection, &watched) }, &|| {
+        stop.is_asked_for()
+    }) {
         Err(LoadError::CalledOff) => {
             return Ok(Stream::new(None, outlet).finish(&mut |output| observer.see(output)));
         }
@@ -147,6 +155,8 @@ struct Live<'a> {
     attached: Attached,
     rings: Rings,
     annotator: Annotator,
+    /// Stacks in user code, if they are taken.
+    stacks: Option<Stacks>,
     stream: Stream,
     observer: &'a mut dyn Observer,
     surroundings: Surroundings,
@@ -156,6 +166,8 @@ struct Live<'a> {
     ring_bytes: usize,
     started_at: MonoNs,
     counted_at: MonoNs,
+    /// Everything before that has been read.
+    ticked_at: MonoNs,
     skip_watch: SkipWatch,
     /// Runs that the kernel had skipped by then.
     skipped: u64,
@@ -175,6 +187,8 @@ impl<'a> Live<'a> {
     ) -> anyhow::Result<Self> {
         let rings = attached.take_rings().context("the programs have no rings")?;
         let annotator = Annotator::new(symbols(observer), attached.drop_reasons().to_vec());
+        let symbolizer = attached.takes_user_stacks().then(|| symbolizer(observer)).flatten();
+        let stacks = Stacks::new(&mut attached, symbolizer);
         let capacity = rings.cpus() * (plan.ring_bytes as usize / SMALLEST_RECORD);
         let (counted_at, anchored_at) = (started_at, started_at);
         let skip_watch = attached.skip_watch();
@@ -182,6 +196,7 @@ impl<'a> Live<'a> {
             attached,
             rings,
             annotator,
+            stacks,
             stream,
             observer,
             surroundings,
@@ -190,6 +205,7 @@ impl<'a> Live<'a> {
             ring_bytes: plan.ring_bytes as usize,
             started_at,
             counted_at,
+            ticked_at: started_at,
             skip_watch,
             skipped: 0,
             anchored_at,
@@ -266,7 +282,9 @@ impl<'a> Live<'a> {
             (self.counted_at, self.skipped) = (now, skipped);
             self.push_counters(now, &Undrained::new());
         }
+        self.take_stacks(now);
         self.push_tick(now);
+        self.adapt_stacks(now);
         if now.since(self.anchored_at) >= ANCHOR_EVERY {
             self.anchored_at = now;
             self.push_fact(now, &Fact::Clock(clock::anchor()));
@@ -303,8 +321,43 @@ impl<'a> Live<'a> {
         stream.fact(at, fact, &mut |output| observer.see(output));
     }
 
+    /// Says the stacks that are there, before the tick that lets their checks be judged.
+    fn take_stacks(&mut self, now: MonoNs) {
+        let Self { stacks: Some(stacks), attached, annotator, stream, observer, ticked_at, .. } = self else { return };
+        let slow = stream.slow_checks();
+        let mut say = |at, fact: &Fact| stream.fact(at, fact, &mut |output| observer.see(output));
+        stacks.drain(*ticked_at, annotator, &mut say);
+        let looked = stacks.say_waiting((now, slow), attached, (annotator, &mut say));
+        stacks.say_names(now, &mut say);
+        if let Err(error) = looked {
+            observer.say(&format!("cannot look at who waits: {:#}", anyhow::Error::from(error)));
+        }
+    }
+
+    /// Lets the kernel take what proved to be needed.
+    fn adapt_stacks(&mut self, now: MonoNs) {
+        let Self { stacks: Some(stacks), attached, stream, observer, .. } = self else { return };
+        if let Err(error) = stacks.adapt(attached, now, stream.slow_checks()) {
+            let error = anyhow::Error::from(error).context("stacks may be missing from here on");
+            observer.say(&format!("{error:#}"));
+        }
+    }
+
+    /// Says what is left of stacks, waits a moment for names, and counts what was left out.
+    fn finish_stacks(&mut self, ended_at: MonoNs) {
+        self.take_stacks(ended_at);
+        let Self { stacks: Some(stacks), attached, stream, observer, .. } = self else { return };
+        let say = &mut |at, fact: &Fact| stream.fact(at, fact, &mut |output| observer.see(output));
+        stacks.say_last_names(ended_at, say);
+        match stacks.counts(attached) {
+            Ok(counts) => counts.into_iter().for_each(|counts| say(ended_at, &Fact::StackCounts(counts))),
+            Err(error) => observer.say(&format!("cannot count stacks: {:#}", anyhow::Error::from(error))),
+        }
+    }
+
     fn push_tick(&mut self, at: MonoNs) {
-        let Self { stream, observer, .. } = self;
+        let Self { stream, observer, ticked_at, .. } = self;
+        *ticked_at = at;
         stream.tick(at, &mut |output| observer.see(output));
     }
 
@@ -408,6 +461,7 @@ impl<'a> Live<'a> {
         self.push_counters(ended_at, &undrained);
         self.push_fact(ended_at, &self.host.counters());
         self.push_fact(ended_at, &Fact::Cost(Box::new(crate::host::cost(runs))));
+        self.finish_stacks(ended_at);
         self.push_tick(ended_at);
         let Self { stream, observer, deserted, .. } = self;
         Ended { deserted, ..stream.finish(&mut |output| observer.see(output)) }
@@ -481,6 +535,19 @@ fn say_refusals(attached: &Attached, observer: &mut dyn Observer) {
             observer.say(&refusal.to_string());
         }
     }
+}
+
+/// Whether stacks in user code may be taken on this kernel; if not, that is said.
+fn may_take_stacks(observer: &mut dyn Observer) -> bool {
+    let reason = load::unsafe_kernel();
+    reason.iter().for_each(|reason| observer.say(&format!("no stacks of user code are taken: {reason}")));
+    reason.is_none()
+}
+
+/// Who names user code; without, it stays addresses, and that is said.
+fn symbolizer(observer: &mut dyn Observer) -> Option<Symbolizer> {
+    let started = Symbolizer::start();
+    started.map_err(|error| observer.say(&format!("{:#}", anyhow::Error::from(error)))).ok()
 }
 
 /// Names of kernel functions; without them, stacks prove nothing, and that is said.

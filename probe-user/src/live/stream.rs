@@ -33,25 +33,33 @@ pub(super) struct Stream {
     recorder: Option<Writer<File>>,
     recorded: Result<(), RecordingError>,
     outlet: Outlet,
+    /// Slow checks so far, each report of an open one counted.
+    slow: u64,
 }
 
 impl Stream {
     pub(super) fn new(recorder: Option<Writer<File>>, outlet: Outlet) -> Self {
-        Self { collector: Collector::new(), recorder, recorded: Ok(()), outlet }
+        Self { collector: Collector::new(), recorder, recorded: Ok(()), outlet, slow: 0 }
     }
 
     /// Takes one record; `see` is shown every output before the sink is. A recording that fails
     /// ends; the run goes on.
     pub(super) fn push(&mut self, record: &[u8], see: &mut dyn FnMut(&Output)) {
-        let Self { collector, recorder, recorded, outlet } = self;
+        let Self { collector, recorder, recorded, outlet, slow } = self;
         if let Some(Err(error)) = recorder.as_mut().map(|recorder| recorder.write(record)) {
             *recorder = None;
             *recorded = Err(error);
         }
         collector.push(record, &mut |output| {
             see(&output);
+            *slow += u64::from(matches!(&output, Output::Journey(judged) if judged.slow));
             outlet.offer(output);
         });
+    }
+
+    /// Slow checks that were told of so far, those that were still open included.
+    pub(super) const fn slow_checks(&self) -> u64 {
+        self.slow
     }
 
     /// Puts in what userspace knows, as of `at`.
@@ -80,7 +88,7 @@ impl Stream {
     /// Ends recording, collector and sink.
     pub(super) fn finish(self, see: &mut dyn FnMut(&Output)) -> Ended {
         let deadline = Instant::now() + LAST_WORDS;
-        let Self { collector, recorder, mut recorded, mut outlet } = self;
+        let Self { collector, recorder, mut recorded, mut outlet, .. } = self;
         if let Some(recorder) = recorder {
             recorded = recorder.finish().map(drop);
         }

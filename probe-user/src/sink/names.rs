@@ -36,6 +36,7 @@ impl Names {
             | Fact::Taken(_)
             | Fact::Host(_)
             | Fact::Cost(_)
+            | Fact::StackCounts(_)
             | Fact::Counters { .. } => false,
         }
     }

@@ -160,3 +160,38 @@ pub struct TakenFact {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kernel: Vec<u64>,
 }
+
+/// What became of the stacks that were due, on all CPUs since attach.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StackCounts {
+    /// Samples of watched threads on a CPU.
+    pub samples: TakenCount,
+    /// Waits of at least the minimum.
+    pub waits: TakenCount,
+    /// Copies that were read too late to be told.
+    pub late: u64,
+    /// Copies that there was no time to unwind.
+    pub no_time: u64,
+}
+
+/// Stacks of one kind.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenCount {
+    /// Those that were due.
+    pub due: u64,
+    /// Of these, those for which the ring had no room.
+    pub lost: u64,
+    /// Of these, those beyond the kernel programs' budget.
+    pub spared: u64,
+    /// Copies that made room for another thread's before it was known whether they were due.
+    pub displaced: u64,
+}
+
+impl StackCounts {
+    /// Stacks that were due and are not told.
+    #[must_use]
+    pub const fn left_out(&self) -> u64 {
+        let Self { samples, waits, late, no_time } = self;
+        samples.lost + samples.spared + waits.lost + waits.spared + *late + *no_time
+    }
+}

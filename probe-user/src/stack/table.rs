@@ -30,6 +30,12 @@ impl StackTable {
         }
     }
 
+    /// Whether no stack is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.stacks.is_empty()
+    }
+
     /// How far a stack reaches; `None` if it is not known.
     #[must_use]
     pub fn end(&self, stack: u32) -> Option<StackEnd> {
