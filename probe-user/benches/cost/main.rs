@@ -14,6 +14,7 @@ mod packet;
 mod programs;
 mod report;
 mod samples;
+mod stacks;
 mod switch;
 #[path = "../../tests/synthetic/mod.rs"]
 mod synthetic;
@@ -29,10 +30,11 @@ struct Bench {
     run: fn() -> Result<Vec<Row>>,
 }
 
-const BENCHES: [Bench; 6] = [
+const BENCHES: [Bench; 7] = [
     Bench { name: "attach", run: attach::run },
     Bench { name: "packet", run: packet::run },
     Bench { name: "switch", run: switch::run },
+    Bench { name: "stacks", run: stacks::run },
     Bench { name: "collector", run: collector::throughput },
     Bench { name: "memory", run: collector::memory },
     Bench { name: "flame", run: flame::run },

@@ -112,7 +112,7 @@ fn bpftrace() -> Result<Beside> {
 }
 
 /// Nanoseconds a switch: two threads on one CPU pass a byte to and fro.
-fn ping_pong() -> Result<f64> {
+pub(crate) fn ping_pong() -> Result<f64> {
     let (mut from_first, to_second) = pipe()?;
     let (from_second, mut to_first) = pipe()?;
     thread::scope(|scope| {
