@@ -158,6 +158,54 @@ fn a_replay_repeats_the_live_run_to_the_byte() -> Result<()> {
     Ok(())
 }
 
+/// The folded delay graph of a case, if the machine let it run.
+fn graph_of(name: &str) -> Result<Option<String>> {
+    let Some(whylag) = whylag()? else { return Ok(None) };
+    let _turn = Turn::take()?;
+    let recording = Recording::new(name);
+    let attach = Attach { binary: whylag.to_owned(), record: Some(recording.0.clone()) };
+    let case = find(name).context("a case of the table")?;
+    let Run::Done(_) = run(&launcher(), case, Some(&attach))? else {
+        note(&format!("the graph of {name} skipped: the machine is not quiet"));
+        return Ok(None);
+    };
+    let mut flame = Command::new(whylag);
+    let output = flame.arg("flame").arg(&recording.0).args(["--format", "folded"]).output().context("start whylag")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(Some(String::from_utf8(output.stdout)?))
+}
+
+/// Of the time in towers that begin so, the part in those that contain `function`, in percent.
+fn percent_within(graph: &str, below: &str, function: &str) -> u64 {
+    let time = |line: &str| line.rsplit_once(' ').and_then(|(_, time)| time.parse::<u64>().ok()).unwrap_or(0);
+    let towers: Vec<&str> = graph.lines().filter(|line| line.contains(below)).collect();
+    let whole: u64 = towers.iter().map(|line| time(line)).sum();
+    let within: u64 = towers.iter().filter(|line| line.contains(function)).map(|line| time(line)).sum();
+    within * 100 / whole.max(1)
+}
+
+#[test]
+fn the_graph_of_a_starved_loop_shows_what_it_receives_instead() -> Result<()> {
+    let Some(graph) = graph_of("loop-starves-replies")? else { return Ok(()) };
+    let percent = percent_within(&graph, "thread;hold;app.on_cpu;thread media-loop;", "::Media::take;");
+    ensure!(percent >= 80, "only {percent} % of its time on the CPU is in the receive loop: {graph}");
+    Ok(())
+}
+
+#[test]
+fn the_graph_of_a_mutex_shows_waiter_and_owner_in_one_tower() -> Result<()> {
+    let Some(graph) = graph_of("lock-holder-computes")? else { return Ok(()) };
+    let waits = ";app.futex;thread echo-worker-0;";
+    let percent = percent_within(&graph, waits, "futex_wait_[k];");
+    ensure!(percent >= 80, "only {percent} % is waiting in the kernel: {graph}");
+    let both = graph.lines().filter(|line| {
+        let owner = line.split_once(";waker stats-rollup;").filter(|(waiter, _)| waiter.contains(waits));
+        owner.is_some_and(|(waiter, owner)| waiter.contains("::Server::handle;") && owner.contains("::roll_up"))
+    });
+    ensure!(both.count() > 0, "no tower has both: {graph}");
+    Ok(())
+}
+
 /// The lock takes twice as long as the stop, and twice as many checks wait for it: four times
 /// the time.
 #[test]
