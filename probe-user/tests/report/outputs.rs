@@ -114,7 +114,13 @@ fn check(id: u64, at: u64, elapsed: u64) -> Judged {
 /// A slow one: a thread waited for another, which waited for a disk.
 fn slow(id: u64, at: u64, elapsed: u64, name: &str) -> Judged {
     let healthy = check(id, at, elapsed);
-    let hop = |task, frame: &str| Hop { comm: name.to_owned(), task, frames: vec![frame.to_owned()] };
+    let hop = |task, frame: &str| Hop {
+        comm: name.to_owned(),
+        task,
+        frames: vec![frame.to_owned()],
+        user: None,
+        samples: [].into(),
+    };
     let entry = Entry {
         cause: Cause::StorageWriteback,
         from: MonoNs(at + 20_000),
