@@ -1309,7 +1309,7 @@ fn backend_starved() -> Story {
     story
 }
 
-const RING_HOOKS: [&str; 3] = ["consume_skb", "net_dev_start_xmit", "sched_switch"];
+const RING_HOOKS: [&str; 4] = ["consume_skb", "net_dev_start_xmit", "sched_switch", "kfree_skb"];
 
 fn backend_asleep() -> Story {
     let mut story = backend(100 * MS);
