@@ -7,7 +7,8 @@
 //! and the last must have ended before it would have too.
 
 use super::symbol::StackRef;
-use super::thread::{Blocked, Leave, Life, Mark, Wake};
+use super::thread::{Blocked, Leave, Life, Mark, Switch, Wake};
+use super::walk::{FALLING_ASLEEP, Kind, fits};
 use crate::clock::{DurNs, MonoNs};
 
 /// Marks that are looked at for the end of the rounds: a thread leaves four in each.
@@ -26,12 +27,14 @@ pub(super) enum Rounds<'a> {
     Ended(&'a Wake),
     /// Not known, for this reason.
     Unknown(&'static str),
+    /// Records that would tell are not there, for this reason.
+    Untold(&'static str),
 }
 
 const NO_END: &str = "it waited again and again, each time until a timeout of its own: for what is not known";
 const AGAIN: &str = "it timed out, and the thread went on waiting: whether for the same is not known";
-
-const UNSEEN: &str = "it timed out, and a switch record of what the thread did next is missing";
+const UNSEEN: &str = "it timed out, and a record of what the thread did before or next is missing";
+const NOT_YET: &str = "it timed out, and whether the thread then went on or asked again is not known yet";
 
 /// What comes after a wait that timed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,74 +43,150 @@ enum Next<'a> {
     Round(&'a Wake),
     /// Another round, ended so long after its beginning by a wake-up that is no timeout.
     Ended(&'a Wake, DurNs),
-    /// What it did is not known.
-    Unseen,
+    /// What it did is not known, for this reason.
+    Untold(&'static str),
     /// Anything else.
     Other,
 }
 
+/// Where a thread is on its way from one wait to the next.
+#[derive(Debug, Clone, Copy)]
+enum Place<'a> {
+    /// It can run, and has no CPU.
+    Ready,
+    /// It has a CPU since this switch. A wake-up may come just before it is seen to fall asleep.
+    On(&'a Switch, Option<&'a Wake>),
+    /// It cannot run since this switch, unless that wake-up came while it was falling asleep.
+    Off(&'a Switch, Option<&'a Wake>),
+}
+
+impl<'a> Place<'a> {
+    /// Where it is after a mark; `None` if a record of how it got there is missing. Each state has
+    /// its own ways out of it, so no switch and no wake-up can be missing unnoticed.
+    fn after(self, mark: &'a Mark) -> Option<Self> {
+        match (self, mark) {
+            (Self::Ready | Self::Off(_, Some(_)), Mark::In(switch)) => Some(Self::On(switch, None)),
+            (Self::Ready | Self::Off(_, Some(_)) | Self::On(..), Mark::Out(out, leave)) => {
+                let waking = if let Self::On(_, waking) = self { waking } else { None };
+                self.ran(out, *leave).map(|_| Self::left(out, *leave, waking))
+            }
+            (Self::On(since, _), Mark::Waking(wake)) => Some(Self::On(since, Some(wake))),
+            (Self::Ready | Self::Off(..), Mark::Waking(_)) => Some(Self::Ready),
+            (_, Mark::In(_) | Mark::Out(..) | Mark::Present(_) | Mark::Gone(_)) => None,
+            (_, Mark::Read { .. } | Mark::Call(_) | Mark::Seen { .. } | Mark::Born(_) | Mark::Ended(_)) => Some(self),
+        }
+    }
+
+    fn left(out: &'a Switch, leave: Leave, waking: Option<&'a Wake>) -> Self {
+        let waking = waking.filter(|wake| out.at.since(wake.at) <= FALLING_ASLEEP);
+        match Kind::of(leave) {
+            Kind::Ready(_) | Kind::Ended => Self::Ready,
+            Kind::Asleep | Kind::Stopped => Self::Off(out, waking),
+        }
+    }
+
+    /// How long the slice took that `out` ends: by its switches, or where the first is missing by
+    /// the kernel's account. `None` if neither tells.
+    fn ran(self, out: &Switch, leave: Leave) -> Option<DurNs> {
+        match self {
+            Self::On(since, _) => {
+                let begun = leave.ran.map(|ran| out.at.before(ran));
+                fits(since, out, begun).then(|| out.at.since(since.at))
+            }
+            Self::Ready | Self::Off(..) => leave.ran,
+        }
+    }
+
+    /// Whether it was on a CPU, without a break, when it answered.
+    fn answered(self, answer: Option<MonoNs>, until: Option<MonoNs>) -> bool {
+        let Self::On(since, _) = self else { return false };
+        answer.is_some_and(|answer| since.at <= answer && until.is_none_or(|until| answer < until))
+    }
+
+    /// What `mark` says of a thread that is to wait in `stack` again, if that tells.
+    fn next(self, mark: &'a Mark, stack: StackRef) -> Option<Next<'a>> {
+        match (self, mark) {
+            (Self::Off(_, _), Mark::Waking(wake)) if wake.by_timer() => Some(Next::Round(wake)),
+            (Self::Off(out, _), Mark::Waking(wake)) => Some(Next::Ended(wake, wake.at.since(out.at))),
+            (Self::Off(_, Some(wake)), Mark::In(_) | Mark::Out(..)) => Some(Next::Ended(wake, DurNs::ZERO)),
+            (_, Mark::Out(out, leave)) => {
+                let works = self.ran(out, *leave).is_some_and(|ran| ran > WORK);
+                let again = match Kind::of(*leave) {
+                    Kind::Ready(_) => true,
+                    Kind::Asleep => leave.stack == stack,
+                    Kind::Stopped | Kind::Ended => false,
+                };
+                (works || !again).then_some(Next::Other)
+            }
+            (_, Mark::Read { .. } | Mark::Call(_) | Mark::Born(_) | Mark::Ended(_)) => Some(Next::Other),
+            _ => None,
+        }
+    }
+}
+
 impl Life {
-    /// The rounds that a wait which a timer ended is one of.
-    pub(super) fn rounds<'a>(&'a self, wait: &Blocked<'a>, wake: &'a Wake) -> Rounds<'a> {
+    /// The rounds that a wait which a timer ended is one of. The thread answered the check at
+    /// `answer`, if it did.
+    pub(super) fn rounds<'a>(&'a self, wait: &Blocked<'a>, wake: &'a Wake, answer: Option<MonoNs>) -> Rounds<'a> {
         let longest = wake.at.since(wait.from).plus(LATE);
-        let mut timed_out = 1 + usize::from(self.timed_out_before(wait));
+        let before = self.timed_out_before(wait);
+        let mut timed_out = 1 + usize::from(before == Some(true));
         let mut seen = 0;
         let mut end = wake;
         while seen < LOOK {
-            match self.next_round(end, wait.stack, &mut seen) {
+            match self.next_round(end, wait.stack, answer, &mut seen) {
                 Next::Round(wake) => (timed_out, end) = (timed_out + 1, wake),
-                Next::Ended(wake, time) if time <= longest => {
-                    return if timed_out < 2 { Rounds::Unknown(AGAIN) } else { Rounds::Ended(wake) };
-                }
-                Next::Unseen => return Rounds::Unknown(UNSEEN),
+                Next::Ended(wake, time) if time <= longest && timed_out >= 2 => return Rounds::Ended(wake),
+                Next::Ended(_, time) if time <= longest && before.is_some() => return Rounds::Unknown(AGAIN),
+                Next::Untold(why) => return Rounds::Untold(why),
                 Next::Ended(..) | Next::Other => break,
             }
         }
-        if timed_out < 2 { Rounds::Alone } else { Rounds::Unknown(NO_END) }
+        match before {
+            _ if timed_out >= 2 => Rounds::Unknown(NO_END),
+            Some(_) => Rounds::Alone,
+            None => Rounds::Untold(UNSEEN),
+        }
     }
 
     /// What the thread did after `wake`, a wait in `stack` expected.
-    fn next_round(&self, wake: &Wake, stack: StackRef, seen: &mut usize) -> Next<'_> {
+    fn next_round(&self, wake: &Wake, stack: StackRef, answer: Option<MonoNs>, seen: &mut usize) -> Next<'_> {
         let begin = self.marks.partition_point(|mark| mark.at() <= wake.at);
-        let (mut on_since, mut asleep_since) = (None, None);
+        let mut place = Place::Ready;
         for mark in self.marks.range(begin..) {
             *seen += 1;
-            match (mark, asleep_since) {
-                (Mark::In(switch), None) => on_since = Some(switch.at),
-                (Mark::Out(switch, _), None) if works(on_since, switch.at) => return Next::Other,
-                (Mark::Out(switch, leave), None) if asleep(*leave) && leave.stack == stack => {
-                    asleep_since = Some(switch.at);
-                }
-                (Mark::Out(_, leave), None) if can_run(*leave) => {}
-                // Woken while it runs, for nothing.
-                (Mark::Waking(_), None) => {}
-                (Mark::Waking(wake), Some(_)) if wake.by_timer() => return Next::Round(wake),
-                (Mark::Waking(wake), Some(since)) => return Next::Ended(wake, wake.at.since(since)),
-                (Mark::Present(_) | Mark::Gone { .. }, _) => return Next::Unseen,
-                _ => return Next::Other,
+            if place.answered(answer, Some(mark.at())) {
+                return Next::Other;
+            }
+            let Some(after) = place.after(mark) else { return Next::Untold(UNSEEN) };
+            if let Some(next) = place.next(mark, stack) {
+                return next;
+            }
+            place = after;
+        }
+        if place.answered(answer, None) { Next::Other } else { Next::Untold(NOT_YET) }
+    }
+
+    /// Whether the same wait, before this one, timed out too; `None` if a record is missing that
+    /// may have told.
+    fn timed_out_before(&self, wait: &Blocked<'_>) -> Option<bool> {
+        let end = self.marks.partition_point(|mark| mark.at() < wait.from);
+        let slept = |mark: &Mark| match mark {
+            Mark::Out(switch, leave) => matches!(Kind::of(*leave), Kind::Asleep).then_some((*switch, leave.stack)),
+            _ => None,
+        };
+        let last = (0..end).rev().find_map(|index| Some((index, slept(self.marks.get(index)?)?)));
+        let mut place = last.as_ref().map_or(Place::Ready, |(_, (switch, _))| Place::Off(switch, None));
+        let begin = last.as_ref().map_or(0, |(index, _)| index + 1);
+        let mut first = None;
+        for mark in self.marks.range(begin..self.marks.len().min(end + 1)) {
+            place = place.after(mark)?;
+            if let (Mark::Waking(wake), None) = (mark, first) {
+                first = Some(wake);
             }
         }
-        Next::Other
+        let same = last.is_some_and(|(_, (_, stack))| stack == wait.stack);
+        let timed_out = first.filter(|wake| same && wake.by_timer());
+        Some(timed_out.is_some_and(|wake| matches!(self.next_round(wake, wait.stack, None, &mut 0), Next::Round(_))))
     }
-
-    /// Whether the same wait, before this one, timed out too.
-    fn timed_out_before(&self, wait: &Blocked<'_>) -> bool {
-        let Some(wake) = self.wakes_before(wait.from).next().filter(|wake| wake.by_timer()) else { return false };
-        let asleep = self.last_sleep_before(wake.at) == Some(wait.stack);
-        asleep && matches!(self.next_round(wake, wait.stack, &mut 0), Next::Round(_))
-    }
-}
-
-fn works(on_since: Option<MonoNs>, to: MonoNs) -> bool {
-    on_since.is_some_and(|since| to.since(since) > WORK)
-}
-
-/// Whether a thread that leaves its CPU so falls asleep.
-const fn asleep(leave: Leave) -> bool {
-    !leave.preempted && leave.state & 3 != 0
-}
-
-/// Whether it only lost the CPU. 256 is how some kernels mark that.
-const fn can_run(leave: Leave) -> bool {
-    leave.preempted || leave.state & !256 == 0
 }

@@ -190,19 +190,25 @@ fn compare(plan: &Plan, complete: &Judged, what: &dyn Debug, judged: &Judged) ->
     Ok(())
 }
 
+/// Loses each record by itself.
+fn missed(plan: &Plan) -> Result<(), TestCaseError> {
+    let complete = told(plan).judge();
+    for record in 0..told(plan).records() {
+        let mut story = told(plan);
+        let what = story.loses(record);
+        if !is_known_gap(plan, &what) {
+            compare(plan, &complete, &what, &story.judge())?;
+        }
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn no_record_is_missed_unnoticed(plan in plan()) {
-        let complete = told(&plan).judge();
-        for record in 0..told(&plan).records() {
-            let mut story = told(&plan);
-            let what = story.loses(record);
-            if !is_known_gap(&plan, &what) {
-                compare(&plan, &complete, &what, &story.judge())?;
-            }
-        }
+        missed(&plan)?;
     }
 
     #[test]
@@ -231,4 +237,96 @@ fn the_stories_are_told_apart_while_they_are_complete() {
     }
     let sure: usize = causes.iter().filter(|(cause, _)| **cause != "none").map(|(_, count)| count).sum();
     assert!(causes.len() >= 6 && sure > 60, "{causes:?}");
+}
+
+const fn slice(runs: u64, then: Then) -> Turn {
+    Turn { runs, stolen: 0, then }
+}
+
+const fn sleeps(us: u64, frames: usize, waker: usize, queued: u64) -> Then {
+    Then::Sleeps { us, frames, waker, queued }
+}
+
+const fn preempted(queued: u64) -> Then {
+    Then::Preempted { queued, throttled: 0 }
+}
+
+/// One thread has a CPU all the while.
+fn busy() -> Vec<Turn> {
+    vec![slice(400_000, sleeps(20, 0, 0, 20))]
+}
+
+/// The server waits for a futex twice until a timeout, and then until the worker wakes it.
+fn in_rounds() -> Plan {
+    let round = |us, waker| slice(100, sleeps(us, 1, waker, 50));
+    let server = vec![round(40_000, 0), round(40_000, 0), round(30_000, 1), slice(100, sleeps(20, 0, 0, 20))];
+    Plan { turns: [server, busy(), busy()], reads: 0, more: 9, sender: 0, queued: 50, behind: 2 * MS, open: false }
+}
+
+/// The server waits for a futex twice, and computes after the timeout of the second.
+fn in_rounds_without_end() -> Plan {
+    let server = vec![
+        slice(246, sleeps(37_979, 1, 0, 4_520)),
+        slice(96, sleeps(388, 1, 0, 364)),
+        slice(15_626, sleeps(284, 1, 1, 86)),
+    ];
+    Plan { turns: [server, busy(), busy()], reads: 0, more: 1, sender: 0, queued: 51_999, behind: 2 * MS, open: false }
+}
+
+/// The worker waits for a futex before the check and with it, each time until a timeout.
+fn in_rounds_since_before() -> Plan {
+    let worker = vec![
+        slice(35, sleeps(57_473, 1, 0, 328)),
+        slice(234, sleeps(2_481, 1, 0, 2_537)),
+        slice(250, sleeps(49_240, 1, 1, 360)),
+        slice(9_685, preempted(48)),
+    ];
+    let server = vec![
+        slice(100, sleeps(348, 4, 0, 9_806)),
+        slice(324, sleeps(392, 0, 0, 19_956)),
+        slice(164, Then::Stopped { us: 21_375, queued: 215 }),
+        slice(55_617, sleeps(224, 3, 2, 59_536)),
+    ];
+    Plan {
+        turns: [server, worker, busy()],
+        reads: 1,
+        more: 0,
+        sender: 1,
+        queued: 293,
+        behind: 10_000 * MS,
+        open: false,
+    }
+}
+
+/// The server wakes the third thread, which wakes the worker, which answers.
+fn handed_over_twice() -> Plan {
+    let end = || slice(20, sleeps(20, 0, 0, 20));
+    let server =
+        vec![slice(20, sleeps(20, 0, 0, 9_438)), slice(259, preempted(29_840)), slice(26_054, sleeps(20, 0, 0, 20))];
+    let worker = vec![slice(20, preempted(35_148)), slice(30_505, sleeps(296, 0, 2, 20)), end()];
+    let third =
+        vec![slice(81, preempted(294)), slice(150, sleeps(39_058, 0, 0, 20)), slice(26_372, sleeps(20, 0, 0, 20))];
+    Plan { turns: [server, worker, third], reads: 0, more: 2, sender: 1, queued: 20, behind: 0, open: false }
+}
+
+#[test]
+fn of_waits_in_rounds_and_of_hand_overs_no_record_is_missed_unnoticed() {
+    for plan in [in_rounds(), in_rounds_without_end(), in_rounds_since_before(), handed_over_twice()] {
+        let missed = missed(&plan);
+        assert!(missed.is_ok(), "{missed:?}");
+    }
+}
+
+#[test]
+fn a_lost_wake_up_between_two_rounds_leaves_no_cause() {
+    assert_eq!(cause(&told(&in_rounds()).judge()), Some("app.on_cpu"));
+    let mut wakes = 0;
+    for record in 0..told(&in_rounds()).records() {
+        let mut story = told(&in_rounds());
+        if story.loses(record).starts_with("Some(Waking) of TaskId { tgid: 0, tid: 0 } at 4") {
+            wakes += 1;
+            assert_eq!(cause(&story.judge()), None);
+        }
+    }
+    assert_eq!(wakes, 1);
 }

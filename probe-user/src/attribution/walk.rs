@@ -12,7 +12,7 @@ use crate::clock::{DurNs, MonoNs};
 
 /// Longest time between a wake-up and the end of the slice in which its thread was already on
 /// the way to sleep. The kernel wakes such a thread before `sched_switch` says that it left.
-const FALLING_ASLEEP: DurNs = DurNs(50_000);
+pub(super) const FALLING_ASLEEP: DurNs = DurNs(50_000);
 
 /// What a switch-out means.
 pub(super) enum Kind {
@@ -343,7 +343,7 @@ impl<'a, 's> Walk<'a, 's> {
 }
 
 /// Whether a slice began with `since` and ended with `out`, as far as the kernel tells.
-fn fits(since: &Switch, out: &Switch, begun: Option<MonoNs>) -> bool {
+pub(super) fn fits(since: &Switch, out: &Switch, begun: Option<MonoNs>) -> bool {
     let wall = out.at.since(since.at);
     since.cpu == out.cpu && begun.is_none_or(|begun| begun.0.abs_diff(since.at.0) <= tolerance(wall).0)
 }

@@ -83,6 +83,7 @@ fn own(leg: &Leg<'_>, woken: Option<MonoNs>) -> Own {
         direct: stamps.first().is_some_and(|stamp| stamp.stage == Stage::PnicRx)
             && !stamps.iter().any(|stamp| [Stage::VnicTx, Stage::GuestRx].contains(&stamp.stage)),
         answered_after: woken.filter(|_| leg.end.is_some()),
+        answer: leg.end.map(|end| (end.task, end.at)),
     }
 }
 
@@ -141,19 +142,17 @@ fn behind(leg: &Leg<'_>, to: MonoNs) -> Piece {
 /// Each thread from when it was woken by the one before it. A wake-up that is missing may have been
 /// the one that handed the check over.
 fn handed_over(leg: &Leg<'_>, reader: TaskId, sender: TaskId) -> Vec<Piece> {
-    let hops = chain(leg.evidence, reader, sender, leg.from, leg.to);
-    let holders = hops.iter().flatten().map(|(holder, _)| *holder).filter(|holder| *holder != reader);
-    let doubt = std::iter::once(sender).chain(holders).find_map(|task| Some((task, in_doubt(leg, task)?)));
-    if let Some((task, why)) = doubt {
+    let Chain { hops, is_whole } = chain(leg.evidence, reader, sender, leg.from, leg.to);
+    if let Some((task, why)) = doubt(leg, reader, &hops) {
         let reason = format!("when it was handed over is not known: {}: {why}", leg.evidence.name(task, leg.to));
         return vec![Piece::unexplained(leg.from, leg.to, leg.span, reason)];
     }
-    let Some(hops) = hops else {
+    if !is_whole {
         let mut pieces = held(leg, sender, leg.from, leg.to);
         let fact = format!("read by {}; no hand-over to the sender was seen", leg.evidence.name(reader, leg.from));
         pieces.iter_mut().for_each(|piece| piece.learn(fact.clone()));
         return pieces;
-    };
+    }
     let mut pieces = Vec::new();
     let mut until = leg.to;
     for (holder, since) in hops {
@@ -163,38 +162,48 @@ fn handed_over(leg: &Leg<'_>, reader: TaskId, sender: TaskId) -> Vec<Piece> {
     pieces
 }
 
+/// The first holder of which it is not known how it came to run before it handed the check on. What
+/// it did after that is not asked.
+fn doubt(leg: &Leg<'_>, reader: TaskId, hops: &[(TaskId, MonoNs)]) -> Option<(TaskId, &'static str)> {
+    let ends = std::iter::once(leg.to).chain(hops.iter().map(|(_, since)| *since));
+    let holders = hops.iter().map(|(holder, _)| *holder).zip(ends).filter(|(holder, _)| *holder != reader);
+    holders.into_iter().find_map(|(holder, until)| Some((holder, in_doubt(leg, holder, until)?)))
+}
+
 /// Why it is not known how a thread came to run, if that is so.
-fn in_doubt(leg: &Leg<'_>, task: TaskId) -> Option<&'static str> {
+fn in_doubt(leg: &Leg<'_>, task: TaskId, until: MonoNs) -> Option<&'static str> {
     let doubt = |interval: &Interval<'_>| match interval.state {
         State::Unknown(reason) => is_in_doubt(reason).then_some(reason),
         _ => None,
     };
-    leg.evidence.intervals(task, leg.from, leg.to).iter().find_map(doubt)
+    leg.evidence.intervals(task, leg.from, until).iter().find_map(doubt)
 }
 
-/// The holders from the sender back to the reader, each with the time from which it held the
-/// check. Backwards, because of many wake-ups only the last before the reply matters.
-fn chain(
-    evidence: &Evidence,
-    reader: TaskId,
-    sender: TaskId,
-    from: MonoNs,
-    to: MonoNs,
-) -> Option<Vec<(TaskId, MonoNs)>> {
+/// The holders from the sender back to the reader, each with the time from which it held the check.
+struct Chain {
+    hops: Vec<(TaskId, MonoNs)>,
+    /// It goes back to the reader. If not, no wake-up by a thread led to the last of the holders.
+    is_whole: bool,
+}
+
+/// Goes backwards, because of many wake-ups only the last before the reply matters.
+fn chain(evidence: &Evidence, reader: TaskId, sender: TaskId, from: MonoNs, to: MonoNs) -> Chain {
     let mut hops = Vec::new();
     let (mut holder, mut until) = (sender, to);
     while hops.len() < MAX_HOPS {
-        let life = evidence.life_at(holder, until)?;
-        let mut wakes = life.wakes_before(until).take(MAX_WAKES).take_while(|wake| wake.at >= from);
-        let first = wakes.find(|wake| wake.by_thread())?;
+        let life = evidence.life_at(holder, until);
+        let wakes = life.into_iter().flat_map(|life| life.wakes_before(until));
+        let mut wakes = wakes.take(MAX_WAKES).take_while(|wake| wake.at >= from);
+        let Some(first) = wakes.find(|wake| wake.by_thread()) else { break };
         let direct = std::iter::once(first).chain(wakes).find(|wake| wake.waker.task == reader && wake.by_thread());
         let wake = direct.unwrap_or(first);
         hops.push((holder, wake.at));
         if direct.is_some() {
             hops.push((reader, from));
-            return Some(hops);
+            return Chain { hops, is_whole: true };
         }
         (holder, until) = (wake.waker.task, wake.at);
     }
-    None
+    hops.push((holder, from));
+    Chain { hops, is_whole: false }
 }

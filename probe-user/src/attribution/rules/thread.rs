@@ -81,6 +81,8 @@ pub(super) struct Own {
     pub(super) direct: bool,
     /// The last wake-up of the thread that answered it.
     pub(super) answered_after: Option<MonoNs>,
+    /// The thread that answered it, and when.
+    pub(super) answer: Option<(TaskId, MonoNs)>,
 }
 
 impl Own {
@@ -92,6 +94,7 @@ impl Own {
         since: MonoNs(0),
         direct: false,
         answered_after: None,
+        answer: None,
     };
 }
 
@@ -164,7 +167,7 @@ impl Seat {
 
     /// Why nothing is charged where the thread's records contradict each other: not even the wait
     /// for it, which one that is missing may have led further.
-    fn doubt(&self, evidence: &Evidence, at: MonoNs, reason: &str) -> String {
+    pub(super) fn doubt(&self, evidence: &Evidence, at: MonoNs, reason: &str) -> String {
         if self.role == Role::Peer { format!("{}: {reason}", evidence.name(self.task, at)) } else { reason.to_owned() }
     }
 

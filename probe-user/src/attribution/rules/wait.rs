@@ -176,6 +176,12 @@ impl<'a> Sleep<'a> {
         vec![self.seat.unknown(self.evidence, self.at, reason)]
     }
 
+    /// Not charged, not even as a wait for this thread: records that may lead further are missing.
+    fn in_doubt(&self, reason: &str) -> Vec<Piece> {
+        let Self { evidence, seat, at, .. } = self;
+        vec![Piece::unexplained(at.from, at.to, seat.span, seat.doubt(evidence, at.to, reason))]
+    }
+
     pub(super) fn fact(&self) -> String {
         let name = self.evidence.name(self.seat.task, self.at.to);
         let kind = if self.blocked.state & 2 != 0 { "uninterruptible" } else { "interruptible" };
@@ -194,12 +200,14 @@ impl<'a> Sleep<'a> {
     /// A futex wait that its timeout ended: the thread's own choice, if it did not go on with it.
     fn timed_out(&self, wake: &Wake) -> Vec<Piece> {
         let life = self.evidence.life_at(self.seat.task, self.at.to);
-        match life.map_or(Rounds::Alone, |life| life.rounds(self.blocked, wake)) {
+        let answer = self.seat.own.answer.filter(|(task, _)| *task == self.seat.task).map(|(_, at)| at);
+        match life.map_or(Rounds::Alone, |life| life.rounds(self.blocked, wake, answer)) {
             Rounds::Alone => {
                 let meaning = "the thread waits until a timeout of its own";
                 self.meant(Cause::AppSelfWait, Some("the wait ended by its own timeout"), meaning)
             }
             Rounds::Unknown(why) => self.unknown(format!("asleep in {}; {why}", self.frame)),
+            Rounds::Untold(why) => self.in_doubt(&format!("asleep in {}; {why}", self.frame)),
             Rounds::Ended(last) => {
                 let blocked = Blocked { wake: Some(last), ..*self.blocked };
                 let sleep = Sleep { blocked: &blocked, seat: self.seat, evidence: self.evidence, ..*self };
