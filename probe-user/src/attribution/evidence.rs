@@ -374,6 +374,7 @@ impl Evidence {
             at: event.at,
             waker,
             softirq: event.softirq,
+            softirqs_told: !self.blind.softirqs,
             interrupt: event.interrupt,
             cpu: body.cpu,
             data: arrived.map(|(_, data)| *data),

@@ -319,7 +319,7 @@ fn of_waits_in_rounds_and_of_hand_overs_no_record_is_missed_unnoticed() {
 
 #[test]
 fn a_lost_wake_up_between_two_rounds_leaves_no_cause() {
-    assert_eq!(cause(&told(&in_rounds()).judge()), Some("app.on_cpu"));
+    assert_eq!(cause(&told(&in_rounds()).judge()), Some("app.futex"));
     let mut wakes = 0;
     for record in 0..told(&in_rounds()).records() {
         let mut story = told(&in_rounds());

@@ -86,6 +86,8 @@ pub(super) struct Wake {
     pub(super) waker: Named,
     /// Softirq vector plus 1, 0 outside softirq.
     pub(super) softirq: u32,
+    /// Whether softirqs are watched: else the waker may be what one of them interrupted.
+    pub(super) softirqs_told: bool,
     /// What the wake-up interrupted.
     pub(super) interrupt: Interrupt,
     /// CPU the woken thread last ran on.
@@ -128,6 +130,7 @@ impl Wake {
         match (self.interrupt, self.softirq, self.waker.task.tid) {
             (Interrupt::Hard | Interrupt::Nmi, ..) => By::Interrupt,
             (_, 1.., _) => By::Softirq(self.softirq - 1),
+            _ if !self.softirqs_told => By::Unsure,
             (Interrupt::Unknown, 0, 0) => By::Interrupt,
             (Interrupt::None, 0, 1..) => By::Thread,
             // An idle CPU also runs what other CPUs ask of it.

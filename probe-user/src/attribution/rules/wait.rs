@@ -302,6 +302,7 @@ impl<'a> Sleep<'a> {
         match self.seat.role {
             Role::Reader if self.at.time() < NOTICEABLE => self.unknown("from the data's arrival to the wake-up"),
             Role::Reader if self.by_packet() && self.answer().is_some() => self.dependency(),
+            Role::Reader if self.maybe_by_packet() && self.answer().is_some() => self.unproven(),
             Role::Reader if self.seat.shared => self.unknown(SHARED),
             Role::Reader if self.maybe_own_socket() => {
                 self.unknown(format!("asleep in {} though the check's data had come", self.frame))
@@ -397,6 +398,11 @@ impl<'a> Sleep<'a> {
     /// Whether receive softirq ended the wait.
     fn by_packet(&self) -> bool {
         self.blocked.wake.is_some_and(Wake::by_packet)
+    }
+
+    /// Whether receive softirq may have ended the wait, for all that is known.
+    fn maybe_by_packet(&self) -> bool {
+        self.blocked.wake.is_some_and(|wake| matches!(wake.by(), By::Unsure))
     }
 
     /// Whether the wait ended with new work: the next call read from a socket that carries checks.
