@@ -154,7 +154,9 @@ mod tests {
     /// The server sleeps in `frames` for 98 ms, until a completion wakes it.
     fn asleep(frames: &str) -> Story {
         let mut story = Story::served(100 * MS);
-        story.hooks(&["sched_switch", "file_wait"]).fact(0, Fact::Device { number: LOOP, name: "loop1".to_owned() });
+        story
+            .hooks(&["softirq_entry", "softirq_exit", "sched_switch", "file_wait"])
+            .fact(0, Fact::Device { number: LOOP, name: "loop1".to_owned() });
         story.sleeps(MS, SERVER, 2, frames).wakes(99 * MS, KWORKER, SERVER).runs(99 * MS + 5, SERVER);
         story.sleeps(101 * MS, SERVER, 1, RECEIVE);
         story

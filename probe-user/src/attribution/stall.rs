@@ -165,7 +165,9 @@ mod tests {
     fn behind_worker(id: u64) -> Judged {
         let mut story = Story::served(92 * MS);
         story.journey.id = JourneyId(id);
-        story.hooks(&["sched_switch", "file_wait"]).fact(0, Fact::Device { number: DISK, name: "sda1".to_owned() });
+        story
+            .hooks(&["softirq_entry", "softirq_exit", "sched_switch", "file_wait"])
+            .fact(0, Fact::Device { number: DISK, name: "sda1".to_owned() });
         story.sleeps(500, SERVER, 1, "futex_do_wait futex_wait").wakes(91 * MS, WORKER, SERVER);
         story.runs(91 * MS + 5, SERVER).sleeps(93 * MS, SERVER, 1, RECEIVE);
         story.runs(300, WORKER).sleeps(MS, WORKER, 2, THROTTLED).waits_for_file(MS, WORKER, DISK, 1);

@@ -96,6 +96,9 @@ pub struct AttachArgs {
     /// Shortest time off the CPU whose stack is taken, such as 1ms
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = value::duration, allow_hyphen_values = true)]
     pub stack_wait: DurNs,
+    /// Fetch missing debug files from the servers in DEBUGINFOD_URLS, which are sent build ids of programs, nothing else
+    #[arg(long)]
+    pub debuginfod: bool,
     /// Physical NIC (repeatable)
     #[arg(long, value_name = "IF")]
     pub pnic: Vec<String>,

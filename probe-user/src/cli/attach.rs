@@ -31,6 +31,7 @@ fn plan(config: &AttachConfig) -> Plan<'_> {
         duration: config.duration,
         count: config.count,
         user_stacks: config.user_stacks,
+        debuginfod: config.debuginfod.clone(),
         ring_bytes: config.ring_bytes,
         record: config.record.as_deref(),
     }

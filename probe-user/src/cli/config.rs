@@ -7,8 +7,10 @@ use crate::clock::DurNs;
 use crate::event::Threshold;
 use crate::file;
 use crate::load::UserStacks;
+use crate::symbolize::{Debuginfod, DebuginfodError};
 use crate::target::Targets;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What `attach` is to do.
 #[derive(Debug)]
@@ -23,6 +25,7 @@ pub(super) struct AttachConfig {
     pub(super) count: Option<u64>,
     pub(super) record: Option<PathBuf>,
     pub(super) user_stacks: Option<UserStacks>,
+    pub(super) debuginfod: Option<Arc<Debuginfod>>,
     pub(super) ring_bytes: u32,
     pub(super) output: OutputArgs,
 }
@@ -38,6 +41,7 @@ impl AttachConfig {
         check_labels(&args.vnic)?;
         check_record(args.record.as_deref())?;
         let user_stacks = user_stacks(&args)?;
+        let debuginfod = debuginfod(&args, user_stacks.is_some())?;
         let default_signature = args.signatures.is_empty();
         let named = if default_signature { vec![DEFAULT_SIGNATURE.to_owned()] } else { args.signatures };
         Ok(Self {
@@ -57,6 +61,7 @@ impl AttachConfig {
             count: args.count,
             record: args.record,
             user_stacks,
+            debuginfod,
             ring_bytes: args.ring_size,
             output: args.output,
         })
@@ -83,6 +88,21 @@ fn user_stacks(args: &AttachArgs) -> Result<Option<UserStacks>, UsageError> {
         (Some(Switch::On) | None, Some(_)) => {
             Ok(Some(UserStacks { sample_hz: args.stack_rate, wait_min: args.stack_wait, ..UserStacks::default() }))
         }
+    }
+}
+
+/// Servers are asked only if that is wanted, and only for names in stacks.
+fn debuginfod(args: &AttachArgs, takes_stacks: bool) -> anyhow::Result<Option<Arc<Debuginfod>>> {
+    if !args.debuginfod {
+        return Ok(None);
+    }
+    if !takes_stacks {
+        return Err(UsageError("--debuginfod needs --stacks on: debug files name the code in stacks".into()).into());
+    }
+    match Debuginfod::from_environment(|name| std::env::var_os(name)) {
+        Ok(debuginfod) => Ok(Some(Arc::new(debuginfod))),
+        Err(error @ (DebuginfodError::NoFolder | DebuginfodError::Folder(..))) => Err(error.into()),
+        Err(error) => Err(UsageError(format!("--debuginfod: {error}")).into()),
     }
 }
 

@@ -23,7 +23,7 @@ use crate::sink::{Outlet, Sink};
 use crate::source::capture::signature_facts;
 use crate::source::recording::{Compression, Writer};
 use crate::source::ring::{Drained, Rings};
-use crate::symbolize::Symbolizer;
+use crate::symbolize::{Debuginfod, Symbolizer};
 use crate::symbols::KernelSymbols;
 use crate::target::{Discovery, Selection, Targets, Transport};
 use annotate::Annotator;
@@ -34,6 +34,7 @@ use stacks::Stacks;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 use stop::Stop;
@@ -82,6 +83,8 @@ pub struct Plan<'a> {
     pub count: Option<u64>,
     /// What to take of the stacks of watched threads in user code; `None` for nothing.
     pub user_stacks: Option<UserStacks>,
+    /// Whom to ask for debug files of user code; `None` for nobody.
+    pub debuginfod: Option<Arc<Debuginfod>>,
     /// Bytes of each CPU's ring.
     pub ring_bytes: u32,
     /// Where to keep every record.
@@ -187,7 +190,7 @@ impl<'a> Live<'a> {
     ) -> anyhow::Result<Self> {
         let rings = attached.take_rings().context("the programs have no rings")?;
         let annotator = Annotator::new(symbols(observer), attached.drop_reasons().to_vec());
-        let symbolizer = attached.takes_user_stacks().then(|| symbolizer(observer)).flatten();
+        let symbolizer = attached.takes_user_stacks().then(|| symbolizer(plan, observer)).flatten();
         let stacks = Stacks::new(&mut attached, symbolizer);
         let capacity = rings.cpus() * (plan.ring_bytes as usize / SMALLEST_RECORD);
         let (counted_at, anchored_at) = (started_at, started_at);
@@ -545,8 +548,8 @@ fn may_take_stacks(observer: &mut dyn Observer) -> bool {
 }
 
 /// Who names user code; without, it stays addresses, and that is said.
-fn symbolizer(observer: &mut dyn Observer) -> Option<Symbolizer> {
-    let started = Symbolizer::start();
+fn symbolizer(plan: &Plan<'_>, observer: &mut dyn Observer) -> Option<Symbolizer> {
+    let started = Symbolizer::start(plan.debuginfod.clone());
     started.map_err(|error| observer.say(&format!("{:#}", anyhow::Error::from(error)))).ok()
 }
 

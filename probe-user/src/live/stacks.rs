@@ -130,13 +130,17 @@ impl Stacks {
         self.names.say(now, say);
     }
 
-    /// Waits a moment for the last names.
+    /// Waits a moment for the last names, and longer for a debug file from elsewhere.
     pub(super) fn say_last_names(&mut self, now: MonoNs, say: Say<'_>) {
-        let deadline = Instant::now() + LAST_NAMES;
+        let hurry_at = Instant::now() + self.names.fetch_time();
+        let deadline = hurry_at + LAST_NAMES;
         loop {
             self.say_names(now, say);
             if self.names.waiting() == 0 || Instant::now() >= deadline {
                 return;
+            }
+            if Instant::now() >= hurry_at {
+                self.names.hurry();
             }
             thread::sleep(Duration::from_millis(5));
         }
@@ -366,6 +370,14 @@ impl Names {
                 say(now, &Fact::Frame(FrameFact { functions, unknown, ..known }));
             }
         }
+    }
+
+    fn fetch_time(&self) -> Duration {
+        self.symbolizer.as_ref().map_or(Duration::ZERO, Symbolizer::fetch_time)
+    }
+
+    fn hurry(&self) {
+        self.symbolizer.iter().for_each(Symbolizer::hurry);
     }
 
     fn waiting(&self) -> usize {

@@ -3,7 +3,7 @@
 use super::message::{Answer, Place, Question};
 use super::names::Library;
 use super::socket::{self, SendFlags};
-use super::{opener, sandbox};
+use super::{fetcher, opener, sandbox};
 use crate::stack::Nameless;
 use std::ffi::CStr;
 use std::io;
@@ -20,16 +20,19 @@ pub enum Role {
     Names,
     /// It opens files by name below a root that it is handed, and hands them back.
     Opens,
+    /// It asks servers for a debug file.
+    Fetches,
 }
 
 impl Role {
-    const ALL: [Self; 2] = [Self::Names, Self::Opens];
+    const ALL: [Self; 3] = [Self::Names, Self::Opens, Self::Fetches];
 
     /// The name that a child is started by; nobody types it.
     pub(super) const fn arg0(self) -> &'static str {
         match self {
             Self::Names => "whylag: names of frames",
             Self::Opens => "whylag: files for names of frames",
+            Self::Fetches => "whylag: debug files from servers",
         }
     }
 
@@ -37,6 +40,7 @@ impl Role {
         match self {
             Self::Names => c"whylag-names",
             Self::Opens => c"whylag-opens",
+            Self::Fetches => c"whylag-fetch",
         }
     }
 }
@@ -70,6 +74,7 @@ pub fn serve(role: Role) -> ExitCode {
     let served = match role {
         Role::Names => serve_names(stdin.as_fd()),
         Role::Opens => opener::serve(stdin.as_fd()),
+        Role::Fetches => fetcher::serve(stdin.as_fd()),
     };
     if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -125,6 +125,26 @@ pub(super) enum Opened {
     None,
 }
 
+/// A question to the child that fetches. The file that it fills comes with it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Fetching {
+    /// Addresses of servers, in the order in which they are asked.
+    pub(super) servers: Vec<String>,
+    /// In hexadecimal.
+    pub(super) build_id: String,
+}
+
+/// What it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Fetched {
+    /// The file is filled.
+    Here,
+    /// All servers answered that they have none.
+    None,
+    /// None gave it, and one at least failed.
+    Failed,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

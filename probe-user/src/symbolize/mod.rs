@@ -5,12 +5,17 @@
 //! each over, open, to a child that can do nothing but read what it was given and answer
 //! ([`Sandbox`]); which is killed at its deadline and started again. What it was asked then stays
 //! without a name, and says so. Files that have to be found by name, in the root of a watched
-//! process, are opened by another child: even opening may hang.
+//! process, are opened by another child: even opening may hang. Those that have to come from a
+//! debuginfod server, which only an operator asks for, are fetched by a third.
 //!
 //! [`Symbolizer`] never blocks its caller: one thread talks to the children.
 
+mod cache;
 mod child;
 mod children;
+mod debuginfod;
+mod fetcher;
+mod fetches;
 mod message;
 mod names;
 mod opener;
@@ -21,6 +26,7 @@ mod socket;
 mod worker;
 
 pub use child::{Role, role, serve};
+pub use debuginfod::{Debuginfod, DebuginfodError};
 pub use sandbox::Sandbox;
 
 use crate::stack::wanted::Wanted;
@@ -31,6 +37,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use thiserror::Error;
 
 /// Most places that may wait for their names; beyond it they stay as they are.
@@ -61,36 +68,40 @@ pub enum SymbolizerError {
     Child(#[source] io::Error),
 }
 
-/// Names places, a thread and two children of its own. Dropping it ends them.
+/// Names places, a thread and at most three children of its own. Dropping it ends them.
 #[derive(Debug)]
 pub struct Symbolizer {
     queue: Arc<Queue>,
+    fetches: bool,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Symbolizer {
-    /// Starts the thread; children are started when they are needed.
+    /// Starts the thread; children are started when they are needed. Servers are asked for debug
+    /// files only if some are given.
     ///
     /// # Errors
     /// There is no thread to be had, or `/proc` is not there.
-    pub fn start() -> Result<Self, SymbolizerError> {
-        Self::start_program(Program::own().map_err(SymbolizerError::Program)?)
+    pub fn start(debuginfod: Option<Arc<Debuginfod>>) -> Result<Self, SymbolizerError> {
+        Self::start_program(Program::own().map_err(SymbolizerError::Program)?, debuginfod)
     }
 
     /// As [`start`](Self::start), for a process that is not whylag: its children run `program`.
     ///
     /// # Errors
     /// The program cannot be opened, or there is no thread to be had.
-    pub fn start_with(program: &Path) -> Result<Self, SymbolizerError> {
-        Self::start_program(Program::open(program).map_err(SymbolizerError::Program)?)
+    pub fn start_with(program: &Path, debuginfod: Option<Arc<Debuginfod>>) -> Result<Self, SymbolizerError> {
+        Self::start_program(Program::open(program).map_err(SymbolizerError::Program)?, debuginfod)
     }
 
-    fn start_program(program: Program) -> Result<Self, SymbolizerError> {
+    fn start_program(program: Program, debuginfod: Option<Arc<Debuginfod>>) -> Result<Self, SymbolizerError> {
+        let fetches = debuginfod.is_some();
         let queue = Arc::new(Queue::new(MAX_WAITING));
         let thread = std::thread::Builder::new().name("names".to_owned());
         let theirs = Arc::clone(&queue);
-        let thread = thread.spawn(move || worker::run(&program, &theirs)).map_err(SymbolizerError::Thread)?;
-        Ok(Self { queue, thread: Some(thread) })
+        let thread = thread.spawn(move || worker::run(&program, debuginfod.as_deref(), &theirs));
+        let thread = thread.map_err(SymbolizerError::Thread)?;
+        Ok(Self { queue, fetches, thread: Some(thread) })
     }
 
     /// Asks for names; returns at once. Those that have no room come back as not looked up.
@@ -108,6 +119,18 @@ impl Symbolizer {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.queue.waiting()
+    }
+
+    /// How long a place may wait for a debug file from a server, beside what its naming takes.
+    #[must_use]
+    pub const fn fetch_time(&self) -> Duration {
+        if self.fetches { fetches::FETCH_TIME } else { Duration::ZERO }
+    }
+
+    /// Debug files that have not come are not waited for any more: their places come back with what
+    /// is known of them.
+    pub fn hurry(&self) {
+        self.queue.hurry();
     }
 
     /// What holds the child that reads; `None` before it was needed first.

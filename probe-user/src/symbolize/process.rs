@@ -19,6 +19,10 @@ const START: Duration = Duration::from_secs(10);
 /// How long a killed child may take to be gone. One that hangs in a file system takes longer.
 const END: Duration = Duration::from_millis(500);
 
+/// Whom a child that fetches has to ask instead, as its HTTP client reads it.
+const PROXIES: [&str; 8] =
+    ["ALL_PROXY", "all_proxy", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"];
+
 /// The program that children run: held open, so that an upgrade meanwhile changes nothing.
 #[derive(Debug)]
 pub(super) struct Program(File);
@@ -47,9 +51,11 @@ pub(super) struct Servant {
 impl Servant {
     fn start(program: &Program, role: Role) -> io::Result<Self> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let proxies = PROXIES.iter().filter(|_| role == Role::Fetches);
         let process = Command::new(format!("/proc/self/fd/{}", program.0.as_raw_fd()))
             .arg0(role.arg0())
             .env_clear()
+            .envs(proxies.filter_map(|name| Some((name, std::env::var_os(name)?))))
             .current_dir("/")
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
@@ -71,6 +77,11 @@ impl Servant {
     ) -> io::Result<(T, Vec<OwnedFd>)> {
         socket::wait(self.socket.as_fd(), deadline, wanted)?;
         socket::receive(self.socket.as_fd())
+    }
+
+    /// Whether [`receive`](Self::receive) would return at once.
+    pub(super) fn has_answer(&self) -> io::Result<bool> {
+        socket::readable(self.socket.as_fd(), Duration::ZERO)
     }
 
     /// Kills it. It comes back if it is not gone: it hangs in the kernel, where no signal reaches it.
@@ -117,6 +128,11 @@ pub(super) fn start_opener(program: &Program) -> io::Result<Servant> {
         Ok(_) => Err(failed(child, io::ErrorKind::InvalidData.into())),
         Err(error) => Err(failed(child, error)),
     }
+}
+
+/// Starts a child that fetches. It gives up its privileges before it hears its question.
+pub(super) fn start_fetcher(program: &Program) -> io::Result<Servant> {
+    Servant::start(program, Role::Fetches)
 }
 
 fn failed(child: Servant, error: io::Error) -> io::Error {

@@ -25,6 +25,8 @@ struct State {
     /// Asked for and not taken.
     waiting: usize,
     closed: bool,
+    /// What takes long is not to be waited for any more.
+    hurried: bool,
     sandbox: Option<Sandbox>,
 }
 
@@ -73,6 +75,15 @@ impl Queue {
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_one();
+    }
+
+    pub(super) fn hurry(&self) {
+        self.lock().hurried = true;
+        self.changed.notify_one();
+    }
+
+    pub(super) fn is_hurried(&self) -> bool {
+        self.lock().hurried
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::error::Error;
 
+pub(super) mod network;
+
 /// Most memory of a child, its own code included: address space in bytes.
 const MEMORY: u64 = 1 << 30;
 /// Most CPU time of a child in seconds; it is replaced before.

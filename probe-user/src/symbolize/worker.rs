@@ -2,6 +2,8 @@
 
 use super::Named;
 use super::children::Children;
+use super::debuginfod::Debuginfod;
+use super::fetches::Fetches;
 use super::message::{MAX_ADDRESSES, Opening, Place, Question};
 use super::process::Program;
 use super::queue::{Next, Queue};
@@ -23,6 +25,8 @@ const FULL_TIME: Duration = Duration::from_millis(3000);
 const LINES_TIME: Duration = Duration::from_millis(2000);
 /// After this time without work the children end; their memory is for others.
 const IDLE: Duration = Duration::from_secs(10);
+/// How often it is looked whether a debug file has come.
+const FETCH_LOOK: Duration = Duration::from_millis(20);
 /// Most files that are remembered.
 const MAX_FILES: usize = 4096;
 
@@ -30,16 +34,31 @@ const MAX_FILES: usize = 4096;
 type Module = [u64; 3];
 
 /// Until the queue is closed.
-pub(super) fn run(program: &Program, queue: &Queue) {
-    let mut worker =
-        Worker { children: Children::new(program, queue), given_up: HashSet::new(), debug: HashMap::new() };
+pub(super) fn run(program: &Program, debuginfod: Option<&Debuginfod>, queue: &Queue) {
+    let mut worker = Worker {
+        children: Children::new(program, queue),
+        given_up: HashSet::new(),
+        debug: HashMap::new(),
+        fetches: debuginfod.map(|debuginfod| Fetches::new(program, debuginfod)),
+        parked: Vec::new(),
+    };
     loop {
-        match queue.next(IDLE) {
+        match queue.next(worker.patience()) {
             Next::Batch(batch) => worker.name(queue, batch),
+            Next::Idle if worker.is_fetching() => {}
             Next::Idle => worker.children.rest(),
             Next::Closed => return,
         }
+        worker.follow_fetches(queue);
     }
+}
+
+/// Places of a file whose debug file is being fetched.
+struct Parked {
+    build_id: String,
+    batch: Vec<Wanted>,
+    /// What is known without it.
+    places: Vec<Place>,
 }
 
 struct Worker<'a> {
@@ -48,19 +67,59 @@ struct Worker<'a> {
     given_up: HashSet<Module>,
     /// Separate debug files that were found, the most trusted last.
     debug: HashMap<Module, Vec<OwnedFd>>,
+    /// Only if the operator asked for it.
+    fetches: Option<Fetches<'a>>,
+    parked: Vec<Parked>,
 }
 
 impl Worker<'_> {
     fn name(&mut self, queue: &Queue, batch: Vec<Wanted>) {
         debug_assert!(batch.len() <= MAX_ADDRESSES);
+        let Some(places) = self.look_up(&batch) else { return };
+        match self.build_id_on_its_way(&batch) {
+            Some(build_id) => self.parked.push(Parked { build_id, batch, places }),
+            None => give(queue, &batch, places),
+        }
+    }
+
+    fn look_up(&mut self, batch: &[Wanted]) -> Option<Vec<Place>> {
         let addresses: Vec<u64> = batch.iter().map(|wanted| wanted.address).collect();
-        let places = batch.first().map(|first| match &*first.source {
+        batch.first().map(|first| match &*first.source {
             Source::File(file) => self.in_file(file, &addresses),
             Source::PerfMap(map) => self.in_perf_map(map, &addresses),
             Source::Vdso(image) => self.in_vdso(image, &addresses),
-        });
-        let named = batch.iter().zip(places.into_iter().flatten()).map(|(wanted, place)| named(wanted.frame, place));
-        queue.give(named);
+        })
+    }
+
+    fn build_id_on_its_way(&self, batch: &[Wanted]) -> Option<String> {
+        let Source::File(file) = &*batch.first()?.source else { return None };
+        let fetches = self.fetches.as_ref()?;
+        fetches.is_coming(&file.build_id).then(|| file.build_id.clone())
+    }
+
+    fn is_fetching(&self) -> bool {
+        self.fetches.as_ref().is_some_and(Fetches::is_any_coming)
+    }
+
+    fn patience(&self) -> Duration {
+        if self.is_fetching() { FETCH_LOOK } else { IDLE }
+    }
+
+    /// Gives back the places whose debug file has come, or will not.
+    fn follow_fetches(&mut self, queue: &Queue) {
+        if queue.is_hurried() {
+            self.fetches.iter_mut().for_each(Fetches::give_up);
+        }
+        while let Some(build_id) = self.fetches.as_mut().and_then(Fetches::advance) {
+            let is_here = self.fetches.as_ref().is_some_and(|fetches| fetches.file(&build_id).is_some());
+            let (ended, others) = self.parked.drain(..).partition(|parked| parked.build_id == build_id);
+            self.parked = others;
+            let ended: Vec<Parked> = ended;
+            for Parked { batch, places, .. } in ended {
+                let better = if is_here { self.look_up(&batch) } else { None };
+                give(queue, &batch, better.unwrap_or(places));
+            }
+        }
     }
 
     fn in_file(&mut self, file: &MappedFile, addresses: &[u64]) -> Vec<Place> {
@@ -77,6 +136,7 @@ impl Worker<'_> {
         match self.ask_elf(&mut search, &[file.file.as_fd()], until) {
             Some(true) if !file.build_id.is_empty() && search.wants_more() => {
                 self.ask_debug_files(&mut search, file, until);
+                self.ask_fetched_file(&mut search, file, until);
             }
             Some(_) => {}
             None => self.give_up(module),
@@ -122,6 +182,24 @@ impl Worker<'_> {
         self.debug.insert(search.module, found);
     }
 
+    /// One from a server, where no other told lines; if there is none, it is wanted from now on.
+    fn ask_fetched_file(&mut self, search: &mut Search<'_>, file: &MappedFile, until: Instant) {
+        let Some(fetches) = self.fetches.as_mut().filter(|_| search.lacks_lines()) else { return };
+        fetches.want(&file.build_id);
+        let Some(debug) = fetches.file(&file.build_id).and_then(|debug| debug.try_clone_to_owned().ok()) else {
+            return;
+        };
+        search.is_refused = true;
+        let is_file = look_at(debug.as_fd()).is_ok();
+        let is_in_time = !is_file || self.ask_elf(search, &[file.file.as_fd(), debug.as_fd()], until).is_some();
+        let Some(fetches) = self.fetches.as_mut() else { return };
+        match (is_in_time, search.is_refused) {
+            (true, true) => fetches.refuse(&file.build_id),
+            (true, false) => fetches.accept(&file.build_id),
+            (false, _) => fetches.leave(&file.build_id),
+        }
+    }
+
     /// In the root of the process, and in the host's.
     fn find_debug_files(&mut self, file: &MappedFile) -> Vec<OwnedFd> {
         let opening = Opening::DebugFile { build_id: file.build_id.clone() };
@@ -162,11 +240,13 @@ struct Search<'a> {
     build_id: &'a str,
     addresses: &'a [u64],
     places: Vec<Option<Place>>,
+    /// Nothing was learnt but that a debug file is none, or another's.
+    is_refused: bool,
 }
 
 impl<'a> Search<'a> {
     fn new(module: Module, build_id: &'a str, addresses: &'a [u64]) -> Self {
-        Self { module, build_id, addresses, places: vec![None; addresses.len()] }
+        Self { module, build_id, addresses, places: vec![None; addresses.len()], is_refused: false }
     }
 
     fn question(&self, symbols_only: bool) -> Question {
@@ -178,6 +258,7 @@ impl<'a> Search<'a> {
     /// A name is not taken back by a later answer, only made better: with lines, or inlined ones.
     fn learn(&mut self, index: usize, place: Place) {
         let Some(known) = self.places.get_mut(index) else { return };
+        self.is_refused &= matches!(place, Err(Nameless::OtherBuildId | Nameless::Damaged));
         let is_better = match (&known, &place) {
             (Some(Ok(_)), Err(_)) => false,
             (Some(Ok(known)), Ok(place)) => wealth(place) > wealth(known),
@@ -191,6 +272,11 @@ impl<'a> Search<'a> {
     /// The file could be read, and a debug file might tell more than it did.
     fn wants_more(&self) -> bool {
         self.places.iter().flatten().any(|place| matches!(place, Ok(_) | Err(Nameless::NoSymbol)))
+    }
+
+    /// No debug information was found for a place that it should have.
+    fn lacks_lines(&self) -> bool {
+        self.places.iter().flatten().all(|place| place.as_ref().map_or(true, |known| wealth(known).1 == 0))
     }
 
     fn places(self) -> Vec<Place> {
@@ -208,6 +294,10 @@ fn named(frame: u32, place: Place) -> Named {
         Ok(functions) => Named { frame, functions, unknown: None },
         Err(reason) => Named { frame, functions: Vec::new(), unknown: Some(reason) },
     }
+}
+
+fn give(queue: &Queue, batch: &[Wanted], places: Vec<Place>) {
+    queue.give(batch.iter().zip(places).map(|(wanted, place)| named(wanted.frame, place)));
 }
 
 fn all(addresses: &[u64], reason: Nameless) -> Vec<Place> {

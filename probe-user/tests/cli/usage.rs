@@ -25,6 +25,7 @@ fn every_documented_flag_is_in_the_help() {
         "--strict",
         "--lost-after",
         "--ring-size",
+        "--debuginfod",
         "[TARGET]...",
     ] {
         assert!(attach.contains(flag), "{flag} is missing in:\n{attach}");
@@ -69,6 +70,18 @@ fn every_documented_flag_is_in_the_help() {
 }
 
 #[test]
+fn debuginfod_without_a_server_says_how_to_name_one() {
+    for urls in [None, Some(" "), Some("ftp://host")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_whylag"));
+        command.args(["attach", "--debuginfod", "--record", "new"]).env_remove("DEBUGINFOD_URLS");
+        let run = command.envs(urls.map(|urls| ("DEBUGINFOD_URLS", urls))).output().expect("the binary runs");
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.code(), Some(2), "{said}");
+        assert!(said.contains("DEBUGINFOD_URLS"), "{said}");
+    }
+}
+
+#[test]
 fn contradictory_flags_are_usage_errors() {
     for arguments in [
         &["attach", "--pnic", "x0", "--vnic", "x0=label"][..],
@@ -83,6 +96,8 @@ fn contradictory_flags_are_usage_errors() {
         &["attach", "--stack-rate", "0"],
         &["attach", "--stack-rate", "1000"],
         &["attach", "--stack-wait", "0s"],
+        &["attach", "--debuginfod"],
+        &["attach", "--debuginfod", "--stacks", "off", "--record", "new"],
         &["replay"],
         &["replay", "file", "--pnic", "a.pcap", "-s", "dns"],
         &["replay", "file", "-s", "dns"],

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) fn symbolizer() -> Symbolizer {
-    Symbolizer::start_with(Path::new(env!("CARGO_BIN_EXE_whylag"))).unwrap()
+    Symbolizer::start_with(Path::new(env!("CARGO_BIN_EXE_whylag")), None).unwrap()
 }
 
 /// A file as the unwinder hands it over.

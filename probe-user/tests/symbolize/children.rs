@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 /// A line of `/proc/PID/status`.
-fn status(process: &Path, field: &str) -> Option<String> {
+pub(crate) fn status(process: &Path, field: &str) -> Option<String> {
     let status = fs::read_to_string(process.join("status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':').map(str::to_owned));
     line.map(|line| line.split_ascii_whitespace().collect::<Vec<_>>().join(" "))

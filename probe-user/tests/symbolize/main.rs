@@ -5,6 +5,7 @@
 mod asking;
 mod children;
 mod debug_files;
+mod debuginfod;
 mod files;
 mod golang;
 mod hung;

@@ -10,6 +10,8 @@ use std::process::{Command, ExitStatus};
 const ATTEMPT: &str = "WHYLAG_TEST_ATTEMPT";
 /// Says to it that whoever started it was root.
 const WAS_ROOT: &str = "WHYLAG_TEST_ROOT";
+/// Before the name of an attempt: from within the sandbox of the child that fetches.
+const FETCHES: &str = "fetches: ";
 /// The end of a copy that may do what it attempted.
 const DONE: i32 = 77;
 
@@ -25,6 +27,9 @@ fn attempt(name: &str) {
             "nothing" => 0,
             "open" => libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, libc::O_RDONLY),
             "stat" => libc::syscall(libc::SYS_newfstatat, libc::AT_FDCWD, path, 0, 0),
+            "create" => libc::syscall(libc::SYS_openat, libc::AT_FDCWD, c"/tmp/x".as_ptr(), libc::O_CREAT, 0),
+            "local socket" => libc::syscall(libc::SYS_socket, libc::AF_UNIX, libc::SOCK_STREAM, 0),
+            "thread" => libc::syscall(libc::SYS_clone3, 0, 0),
             "socket" => libc::syscall(libc::SYS_socket, libc::AF_INET, libc::SOCK_STREAM, 0),
             "ptrace" => libc::syscall(libc::SYS_ptrace, libc::PTRACE_SEIZE, libc::getppid(), 0, 0),
             "read memory" => libc::syscall(libc::SYS_process_vm_readv, libc::getppid(), 0, 0, 0, 0, 0),
@@ -47,8 +52,9 @@ fn attempt(name: &str) {
             other => panic!("no attempt {other}"),
         }
     };
+    let refusal = std::io::Error::last_os_error().raw_os_error().unwrap_or_default();
     // SAFETY: ends the process, which holds nothing.
-    unsafe { libc::_exit(if result >= 0 { DONE } else { 1 }) }
+    unsafe { libc::_exit(if result >= 0 { DONE } else { refusal }) }
 }
 
 /// Runs in a started copy only.
@@ -72,10 +78,16 @@ fn inside() {
             assert!(rustix::thread::set_thread_uid(rustix::process::Uid::ROOT).is_err());
             assert!(rustix::thread::no_new_privs().unwrap());
         }
-        name => {
-            enter();
-            attempt(name);
-        }
+        name => match name.strip_prefix(FETCHES) {
+            Some(name) => {
+                super::network::enter().unwrap();
+                attempt(name);
+            }
+            None => {
+                enter();
+                attempt(name);
+            }
+        },
     }
 }
 
@@ -108,6 +120,28 @@ fn a_child_can_do_nothing_but_read_and_answer() {
     ];
     for attempt in attempts {
         assert_eq!(copy(attempt).signal(), Some(libc::SIGSYS), "{attempt}");
+    }
+}
+
+#[test]
+fn a_child_that_fetches_can_connect_and_start_or_make_nothing() {
+    for attempt in ["nothing", "socket"] {
+        assert_eq!(copy(&format!("{FETCHES}{attempt}")).code(), Some(DONE), "{attempt}");
+    }
+    let attempts = [
+        "create",
+        "local socket",
+        "thread",
+        "ptrace",
+        "read memory",
+        "fork",
+        "execute",
+        "kill",
+        "bpf",
+        "executable memory",
+    ];
+    for attempt in attempts {
+        assert_eq!(copy(&format!("{FETCHES}{attempt}")).code(), Some(libc::EPERM), "{attempt}");
     }
 }
 
