@@ -34,6 +34,7 @@ pub mod host;
 pub mod source;
 pub mod event;
 pub mod stack;
+pub mod counters;
 pub mod clock;
 pub mod loss;
 

@@ -196,6 +196,9 @@ impl Conclude {
         if let Fact::Gone { interface, reason } = fact {
             out(Output::Gone { at, interface: *interface, reason: reason.clone() });
         }
+        if let Fact::ThreadCounters(window) = fact {
+            self.verdicts.get_or_insert_with(Verdicts::of_a_silent_run).summary.count(window);
+        }
         out(Output::Fact(fact.clone()));
     }
 

@@ -10,6 +10,7 @@ use crate::attribution::{
     CAUSES, Cause, Episode, EpisodeCause, Judged, Offender, Service, Stalls, Unresolved, Verdict,
 };
 use crate::clock::{DurNs, MonoNs};
+use crate::counters::{CounterTable, ThreadCounters};
 use crate::event::{InterfaceId, RunFact};
 use crate::journey::{JourneyId, Loss, Outcome};
 use hdrhistogram::Histogram;
@@ -32,6 +33,7 @@ pub struct Summary {
     baselines: Baselines,
     targets: BTreeMap<InterfaceId, Target>,
     names: Names,
+    counters: CounterTable,
     /// The latest instant that any journey tells of.
     now: MonoNs,
 }
@@ -106,6 +108,7 @@ impl Summary {
             baselines: Baselines::default(),
             targets: BTreeMap::new(),
             names: Names { reasons: Latest::new(), offenders: Latest::new() },
+            counters: CounterTable::default(),
             now: MonoNs::default(),
         }
     }
@@ -157,12 +160,22 @@ impl Summary {
             open: state.open_count(),
             unresolved: total.unresolved,
             baseline_p50: (!state.healthy.is_empty()).then(|| quantile(&state.healthy, 0.5)),
-            causes: total.ranked(),
+            causes: total.ranked().into_iter().map(|cause| self.with_counted(cause)).collect(),
             stalls: state.stalls.told(),
             unexplained: total.unexplained(),
             service: total.service(),
             verdict: total.verdict(),
         })
+    }
+
+    /// What a thread counted over a while.
+    pub(crate) fn count(&mut self, window: &ThreadCounters) {
+        self.counters.push(window);
+    }
+
+    fn with_counted(&self, cause: EpisodeCause) -> EpisodeCause {
+        let thread = cause.offender.as_ref().map(|offender| offender.task).filter(|task| task.tid != 0);
+        EpisodeCause { counted: thread.and_then(|task| self.counters.of(task)), ..cause }
     }
 
     /// The state of every target, for a live view.
@@ -589,6 +602,7 @@ impl Total {
             checks: total.checks,
             lost: total.lost,
             offender: largest(&total.offenders).map(|offender| Offender::clone(offender)),
+            counted: None,
             meaning: largest(&total.meanings).copied(),
         });
         ranked.collect()

@@ -544,6 +544,8 @@ impl Evidence {
             | Fact::Host(_)
             | Fact::Cost(_)
             | Fact::StackCounts(_)
+            | Fact::ThreadCounters(_)
+            | Fact::Uncounted(_)
             | Fact::Counters { .. } => {}
         }
     }

@@ -3,6 +3,7 @@
 use super::stall::{Stall, Victim};
 use super::{Cause, Service};
 use crate::clock::{DurNs, MonoNs};
+use crate::counters::Counted;
 use crate::event::{InterfaceId, TaskId};
 use crate::journey::{Journey, Span};
 use std::fmt;
@@ -200,6 +201,9 @@ pub struct EpisodeCause {
     pub lost: u64,
     /// Who took the most of it.
     pub offender: Option<Offender>,
+    /// What that thread counted while any checks were slow; `None` if it is not a thread, or was not
+    /// counted.
+    pub counted: Option<Counted>,
     /// What is true, for most of it, of all that the cause may mean.
     pub meaning: Option<&'static str>,
 }

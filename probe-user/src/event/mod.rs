@@ -8,6 +8,7 @@ mod encode;
 mod order;
 
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
+use crate::counters::{ThreadCounters, Uncounted};
 use crate::host::{CostFact, HostFact};
 use crate::stack::{FrameFact, ModuleFact, StackCounts, StackFact, TakenFact};
 use probe_wire::{
@@ -220,6 +221,10 @@ pub enum Fact {
     Cost(Box<CostFact>),
     /// What became of the stacks that were due so far.
     StackCounts(StackCounts),
+    /// What a watched thread counted over a while.
+    ThreadCounters(ThreadCounters),
+    /// Watched threads that nothing was counted of.
+    Uncounted(Uncounted),
     /// The kernel programs' own counters so far, sums since attach.
     Counters {
         /// One row per kind and CPU that has counted anything.

@@ -389,6 +389,8 @@ impl Correlator {
             | Fact::Host(_)
             | Fact::Cost(_)
             | Fact::StackCounts(_)
+            | Fact::ThreadCounters(_)
+            | Fact::Uncounted(_)
             | Fact::Counters { .. } => {}
         }
     }

@@ -45,7 +45,8 @@ fn row(cause: &EpisodeCause) -> Markup {
             td class="number" { (cause.time) }
             td class="share" { (percent(cause.share)) (bar(cause.share)) }
             td class="number" data-head="Checks" { (cause.checks) @if cause.lost > 0 { " (" (cause.lost) " lost)" } }
-            td { @match &cause.offender { Some(offender) => (named(offender)), None => "not known" } }
+            td { @match &cause.offender { Some(offender) => (named(offender)), None => "not known" }
+                @if let Some(counted) = &cause.counted { span class="meaning" { (counted.said()) " while checks were slow" } } }
         }
     }
 }

@@ -47,6 +47,9 @@ impl Facts {
             Fact::Device { number, name } => {
                 self.add(Group::Disks, name, &format!("{}:{}", number >> 20, number & 0xf_ffff));
             }
+            Fact::Uncounted(uncounted) => {
+                self.add(Group::Run, "threads without counters", &uncounted.threads().to_string());
+            }
             _ => {}
         }
     }

@@ -3,6 +3,7 @@
 //! Every field written here has a row in [`FIELDS`](crate::catalog::FIELDS), and the other way
 //! round; none is ever renamed.
 
+use super::counters::CountersField;
 use super::{Context, Names, Sink};
 use crate::attribution::{
     Cause, Entry, Episode, EpisodeCause, Judged, Lapse, Offender, Service, Stall, Verdict, Victim,
@@ -376,6 +377,7 @@ struct EpisodeCauseField<'a> {
     checks: u64,
     lost: u64,
     offender: Option<OffenderField<'a>>,
+    counters: Option<CountersField>,
 }
 
 impl<'a> EpisodeCauseField<'a> {
@@ -387,6 +389,7 @@ impl<'a> EpisodeCauseField<'a> {
             checks: part.checks,
             lost: part.lost,
             offender: part.offender.as_ref().map(OffenderField::new),
+            counters: part.counted.as_ref().map(CountersField::new),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! names appear only here, from facts ([`Names`]). Between the pipeline and a slow reader stands
 //! an [`Outlet`], bounded and counted: offered == written + dropped.
 
+mod counters;
 mod json;
 mod names;
 mod outlet;

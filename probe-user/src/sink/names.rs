@@ -37,6 +37,8 @@ impl Names {
             | Fact::Host(_)
             | Fact::Cost(_)
             | Fact::StackCounts(_)
+            | Fact::ThreadCounters(_)
+            | Fact::Uncounted(_)
             | Fact::Counters { .. } => false,
         }
     }

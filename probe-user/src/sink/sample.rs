@@ -6,6 +6,7 @@ use crate::attribution::{
     Verdict, Victim,
 };
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
+use crate::counters::{Counted, Counts, Hardware, Sum, Unavailable};
 use crate::event::{Fact, InterfaceFact, InterfaceId, InterfaceRole, TaskId};
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, Span, Stage, Stamp};
 use crate::loss::{CpuLoss, KindLoss, LossReport, SkippedRuns};
@@ -146,6 +147,7 @@ pub(crate) fn episode() -> Episode {
             checks: 3,
             lost: 0,
             offender: Some(offender()),
+            counted: Some(counted()),
             meaning: None,
         }],
         stalls: vec![Stall {
@@ -161,6 +163,20 @@ pub(crate) fn episode() -> Episode {
         verdict: Verdict::Cause { cause: Cause::AppFutex, share: 0.92 },
         service: Some(service(3)),
     }
+}
+
+/// A machine without hardware counters.
+fn counted() -> Counted {
+    let counts = Counts {
+        task_clock: DurNs(2_940_000_000),
+        context_switches: 36,
+        migrations: 3,
+        page_faults: 0,
+        hardware: Hardware::Unavailable(Unavailable::NoCounter),
+    };
+    let usual = Counts { task_clock: DurNs(180_000_000), ..counts };
+    let sum = |time, counts| Sum { time, counts };
+    Counted { slow: sum(DurNs::from_secs(3), counts), usual: Some(sum(DurNs::from_secs(6), usual)) }
 }
 
 fn service(checks: u64) -> Service {

@@ -4,6 +4,7 @@ use super::check::{INDENT, labelled, percent, verdict_sentence, with_offender};
 use super::line::{Line, Look};
 use crate::attribution::{Episode, EpisodeCause, Stall, Verdict};
 use crate::clock::DurNs;
+use crate::event::TaskId;
 use crate::loss::LossReport;
 use crate::sink::Names;
 use crate::summary::RunSummary;
@@ -29,7 +30,11 @@ pub(super) fn episode(episode: &Episode, names: &Names) -> Vec<Line> {
     lines.extend(service.map(|said| labelled("service", &said, Look::Bold)));
     let shown = episode.causes.iter().take(CAUSES).filter(|cause| worth_a_line(cause));
     let said = main.filter(|_| matches!(episode.verdict, Verdict::Cause { .. })).map(|main| main.cause);
-    lines.extend(shown.map(|cause| cause_line(cause, said != Some(cause.cause))));
+    let mut counted = Vec::new();
+    for cause in shown {
+        lines.push(cause_line(cause, said != Some(cause.cause)));
+        lines.extend(counted_line(cause, &mut counted));
+    }
     lines.extend(unexplained_line(episode));
     lines.extend(episode.stalls.iter().filter(|stall| stall.victims.len() > 1).take(STALLS).map(stall_line));
     lines.push(labelled("next", &next_step(episode), Look::Plain));
@@ -79,6 +84,16 @@ fn cause_line(cause: &EpisodeCause, with_meaning: bool) -> Line {
         .add(Look::Bold, format!("  {}", cause.cause.name()));
     let special = special(cause).filter(|_| with_meaning).map(|meaning| format!(": {meaning}"));
     with_offender(line, cause.offender.as_ref()).flow(Look::Dim, special.unwrap_or_default())
+}
+
+/// What the thread that took the time counted meanwhile; told once of each.
+fn counted_line(cause: &EpisodeCause, told: &mut Vec<TaskId>) -> Option<Line> {
+    let (offender, counted) = (cause.offender.as_ref()?, cause.counted?);
+    if told.contains(&offender.task) {
+        return None;
+    }
+    told.push(offender.task);
+    Some(labelled("counted", &format!("{}: {}", offender.comm, counted.said()), Look::Dim))
 }
 
 /// A device that held several threads up at once.
