@@ -645,10 +645,11 @@ fn largest<T>(sums: &[(T, DurNs)]) -> Option<&T> {
 #[cfg(test)]
 mod tests {
     use super::Summary;
-    use crate::attribution::story::{ETH, HOG, IDLE, MS, NANOSLEEP, RECEIVE, SECOND, SERVER, Story, run};
+    use crate::attribution::story::{Actor, ETH, HOG, IDLE, MS, NANOSLEEP, RECEIVE, SECOND, SERVER, Story, run};
     use crate::attribution::{Attributor, Cause, Verdict};
-    use crate::clock::DurNs;
-    use crate::event::Threshold;
+    use crate::clock::{DurNs, MonoNs};
+    use crate::counters::{Counts, Hardware, ThreadCounters, Unavailable};
+    use crate::event::{TaskId, Threshold};
     use crate::journey::{JourneyId, Loss, Outcome, Stage};
 
     struct Run {
@@ -710,6 +711,25 @@ mod tests {
             panic!("{:?}", episode.verdict);
         };
         assert!((0.6..0.8).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn what_an_offender_counted_stands_beside_it_and_changes_nothing() {
+        let mut run = Run::new();
+        run.see(computes(200 * MS)).see(waits_for_cpu());
+        let plain = run.summary.episode(ETH).unwrap();
+        let hardware = Hardware::Unavailable(Unavailable::NoCounter);
+        let (task_clock, context_switches) = (DurNs::from_millis(980), 12);
+        let counts = Counts { task_clock, context_switches, migrations: 3, page_faults: 0, hardware };
+        let Actor(tgid, tid, _) = HOG;
+        let second = MonoNs(0).after(DurNs::from_secs(1));
+        for task in [TaskId { tgid, tid }, TaskId { tgid: 1, tid: 1 }, TaskId::default()] {
+            run.summary.count(&ThreadCounters { task, from: MonoNs(0), to: second, slow: true, counts });
+        }
+        let mut episode = run.summary.episode(ETH).unwrap();
+        let counted = episode.causes[1].counted.take().map(|counted| counted.said());
+        assert_eq!(counted.as_deref(), Some("98 % of a CPU, 12 switches/s, 3 migrations"));
+        assert_eq!(episode, plain, "of the other offender nothing was counted, and no verdict rests on it");
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Facts about kernel, privileges and settings.
 
 use super::Known;
+use crate::counters::Unavailable;
 use crate::kernel::btf::KernelBtf;
 use crate::kernel::offsets;
+use crate::live::Countable;
 use crate::symbolize::{self, Sandbox};
 use crate::symbols::KernelSymbols;
 use rustix::process::{Resource, getrlimit};
@@ -67,6 +69,15 @@ pub struct CpuAccounts {
     pub interrupts: bool,
 }
 
+/// What can be counted of watched threads: of each kind why it is not, `None` where it is.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ThreadCounting {
+    /// Time on a CPU, switches, migrations and page faults.
+    pub software: Option<Unavailable>,
+    /// Cycles and instructions.
+    pub hardware: Option<Unavailable>,
+}
+
 /// Kernel, privileges and settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HostFacts {
@@ -104,6 +115,8 @@ pub struct HostFacts {
     pub cpu_accounts: Known<CpuAccounts>,
     /// What holds the child that names user frames.
     pub sandbox: Known<Sandbox>,
+    /// What can be counted of watched threads.
+    pub thread_counters: ThreadCounting,
 }
 
 const SETTINGS: [(&str, &str); 5] = [
@@ -147,6 +160,7 @@ impl HostFacts {
             clock_source: read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             cpu_accounts: cpu_accounts(),
             sandbox: symbolize::look_at_sandbox().map_or_else(|error| Known::Unknown(error.to_string()), Known::Known),
+            thread_counters: thread_counters(),
         }
     }
 
@@ -201,6 +215,11 @@ fn type_information() -> Known<TypeInformation> {
         Ok(metadata) => Known::Known(TypeInformation { size_bytes: metadata.len(), path }),
         Err(error) => Known::Unknown(format!("{}: {}", path.display(), plain(&error))),
     }
+}
+
+fn thread_counters() -> ThreadCounting {
+    let Countable { software, hardware } = crate::live::look_at_counters();
+    ThreadCounting { software, hardware }
 }
 
 /// The kernel has the fields only if it is built to account for what they hold.

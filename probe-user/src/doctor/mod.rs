@@ -12,7 +12,7 @@ mod verdict;
 use crate::target::{Container, Discovery, Gap, Interface, Machine, Selection, Targets};
 use serde::Serialize;
 
-pub use host::{CgroupLayout, CpuAccounts, HostFacts, Privilege, Setting, TypeInformation};
+pub use host::{CgroupLayout, CpuAccounts, HostFacts, Privilege, Setting, ThreadCounting, TypeInformation};
 pub use problem::{Problem, Severity};
 pub use verdict::Verdict;
 

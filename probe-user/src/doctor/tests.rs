@@ -1,6 +1,7 @@
-use super::host::{CgroupLayout, CpuAccounts, HostFacts, Privilege, Setting, TypeInformation};
+use super::host::{CgroupLayout, CpuAccounts, HostFacts, Privilege, Setting, ThreadCounting, TypeInformation};
 use super::{HookRow, Known, Refused, Report, Severity};
 use crate::attribution::CAUSES;
+use crate::counters::Unavailable;
 use crate::event::InterfaceId;
 use crate::journey::STAGES;
 use crate::symbolize::Sandbox;
@@ -27,6 +28,7 @@ fn host() -> HostFacts {
         clock_source: Known::Known("tsc".to_owned()),
         cpu_accounts: Known::Known(CpuAccounts { charged: true, slices: true, steal: true, interrupts: false }),
         sandbox: Known::Known(Sandbox { landlock: Some("it is off".to_owned()), ..Sandbox::default() }),
+        thread_counters: ThreadCounting { hardware: Some(Unavailable::NoCounter), ..ThreadCounting::default() },
     }
 }
 
@@ -98,6 +100,21 @@ fn what_the_naming_child_lacks_is_told() {
     assert!(text.contains("user frames         named in a child without Landlock: it is off"), "{text}");
     let whole = HostFacts { sandbox: Known::Known(Sandbox::default()), ..host() };
     assert!(report(whole).to_text(120, false).contains("can only read what it is handed"));
+}
+
+#[test]
+fn counters_that_are_missing_are_told_with_the_fix() {
+    let said = |thread_counters| {
+        let text = report(HostFacts { thread_counters, ..host() }).to_text(120, false);
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let partly = said(host().thread_counters);
+    assert!(partly.contains("instructions are not counted: this machine has no hardware counters; fix: "), "{partly}");
+    let refused = Some(Unavailable::NotAllowed);
+    let nothing = said(ThreadCounting { software: refused, hardware: refused });
+    assert!(nothing.contains("thread counters not counted: the kernel does not allow it; fix: "), "{nothing}");
+    assert!(nothing.contains("sudo sysctl kernel.perf_event_paranoid=1"), "{nothing}");
+    assert!(!said(ThreadCounting::default()).contains("not counted"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A report as text: aligned, wrapped, and safe for a terminal.
 
-use super::{CpuAccounts, HookRow, InterfaceRow, Known, Problem, Report, Severity};
+use super::{CpuAccounts, HookRow, InterfaceRow, Known, Problem, Report, Severity, ThreadCounting};
+use crate::counters::Unavailable;
 use crate::symbolize::Sandbox;
 use crate::target::{LinkState, VmThreadRole};
 use std::fmt::Write as _;
@@ -141,6 +142,19 @@ fn host(page: &mut Page, report: &Report) {
     page.fact("clock", &show(&host.clock_source, Clone::clone));
     page.fact("CPU time", &show(&host.cpu_accounts, |accounts| cpu_accounts(*accounts)));
     page.fact("user frames", &show(&host.sandbox, named_by));
+    page.fact("thread counters", &thread_counters(host.thread_counters));
+}
+
+/// Where nothing can be counted, that is one reason, not two.
+fn thread_counters(counting: ThreadCounting) -> String {
+    let without = |why: Unavailable| format!("not counted: {}; fix: {}", why.reason(), why.fix());
+    match (counting.software, counting.hardware) {
+        (Some(why), _) => without(why),
+        (None, Some(why)) => {
+            format!("CPU time, switches, migrations and page faults; cycles and instructions are {}", without(why))
+        }
+        (None, None) => "CPU time, switches, migrations, page faults, cycles and instructions".to_owned(),
+    }
 }
 
 /// Files of watched processes are read by a child; what it can do beyond that is a risk.

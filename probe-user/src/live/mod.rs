@@ -7,6 +7,7 @@
 
 mod annotate;
 mod clock;
+mod counters;
 mod host;
 mod stacks;
 mod stop;
@@ -28,6 +29,7 @@ use crate::symbols::KernelSymbols;
 use crate::target::{Discovery, Selection, Targets, Transport};
 use annotate::Annotator;
 use anyhow::Context;
+use counters::Counters;
 use host::HostLook;
 use probe_wire::WIRE_VERSION;
 use stacks::Stacks;
@@ -41,6 +43,7 @@ use stop::Stop;
 use stream::Stream;
 use surroundings::Surroundings;
 
+pub(crate) use counters::{Countable, look as look_at_counters};
 pub use stream::Ended;
 
 /// Less than any record takes in a ring, so that a turn has records to spare.
@@ -160,6 +163,8 @@ struct Live<'a> {
     annotator: Annotator,
     /// Stacks in user code, if they are taken.
     stacks: Option<Stacks>,
+    /// Counters of watched threads, if stacks are asked for.
+    counters: Option<Counters>,
     stream: Stream,
     observer: &'a mut dyn Observer,
     surroundings: Surroundings,
@@ -192,6 +197,7 @@ impl<'a> Live<'a> {
         let annotator = Annotator::new(symbols(observer), attached.drop_reasons().to_vec());
         let symbolizer = attached.takes_user_stacks().then(|| symbolizer(plan, observer)).flatten();
         let stacks = Stacks::new(&mut attached, symbolizer);
+        let counters = plan.user_stacks.map(|_| Counters::new());
         let capacity = rings.cpus() * (plan.ring_bytes as usize / SMALLEST_RECORD);
         let (counted_at, anchored_at) = (started_at, started_at);
         let skip_watch = attached.skip_watch();
@@ -200,6 +206,7 @@ impl<'a> Live<'a> {
             rings,
             annotator,
             stacks,
+            counters,
             stream,
             observer,
             surroundings,
@@ -218,8 +225,11 @@ impl<'a> Live<'a> {
 
     /// Says all that is known at the start, as of before the first event.
     fn introduce(&mut self, plan: &Plan<'_>, selection: &Selection, watched: &[u32], live_since: MonoNs) {
-        let Self { attached, stream, annotator, observer, started_at, host, .. } = self;
-        let mut say = |fact: &Fact| stream.fact(*started_at, fact, &mut |output| observer.see(output));
+        let Self { attached, stream, annotator, counters, observer, started_at, host, .. } = self;
+        let mut say = |fact: &Fact| {
+            counters.iter_mut().for_each(|counters| counters.note(fact));
+            stream.fact(*started_at, fact, &mut |output| observer.see(output));
+        };
         say(&Fact::Run(run_fact(plan)));
         plan.count.iter().for_each(|&checks| say(&Fact::Limit { checks }));
         say(&Fact::Clock(clock::anchor()));
@@ -233,6 +243,7 @@ impl<'a> Live<'a> {
         }
         watched.iter().for_each(|tgid| annotator.process(*tgid, &mut say));
         host.facts().for_each(|fact| say(&fact));
+        counters.iter_mut().for_each(|counters| counters.begin(live_since));
     }
 
     async fn watch_until_done(&mut self, duration: Option<DurNs>, stop: &Stop) -> anyhow::Result<()> {
@@ -286,6 +297,7 @@ impl<'a> Live<'a> {
             self.push_counters(now, &Undrained::new());
         }
         self.take_stacks(now);
+        self.read_counters(now);
         self.push_tick(now);
         self.adapt_stacks(now);
         if now.since(self.anchored_at) >= ANCHOR_EVERY {
@@ -311,10 +323,13 @@ impl<'a> Live<'a> {
 
     /// Takes at most `limit` records out of the rings; before each goes what it needs.
     fn drain(&mut self, limit: usize) -> Drained {
-        let Self { rings, annotator, stream, observer, .. } = self;
+        let Self { rings, annotator, counters, stream, observer, .. } = self;
         let mut see = |output: &Output| observer.see(output);
         rings.drain(limit, |_, record| {
-            annotator.before(record, &mut |at, fact| stream.fact(at, fact, &mut see));
+            annotator.before(record, &mut |at, fact| {
+                counters.iter_mut().for_each(|counters| counters.note(fact));
+                stream.fact(at, fact, &mut see);
+            });
             stream.push(record, &mut see);
         })
     }
@@ -335,6 +350,21 @@ impl<'a> Live<'a> {
         if let Err(error) = looked {
             observer.say(&format!("cannot look at who waits: {:#}", anyhow::Error::from(error)));
         }
+    }
+
+    /// Says what watched threads counted, if it is due.
+    fn read_counters(&mut self, now: MonoNs) {
+        let Self { counters: Some(counters), stream, observer, .. } = self else { return };
+        let slow = stream.slow_checks();
+        counters.turn(now, slow, &mut |at, fact| stream.fact(at, fact, &mut |output| observer.see(output)));
+    }
+
+    /// Says the last of what they counted, and of how many nothing was.
+    fn finish_counters(&mut self, ended_at: MonoNs) {
+        let Self { counters: Some(counters), stream, observer, .. } = self else { return };
+        let slow = stream.slow_checks();
+        counters.finish(ended_at, slow, &mut |at, fact| stream.fact(at, fact, &mut |output| observer.see(output)));
+        counters.left_out().iter().for_each(|text| observer.say(text));
     }
 
     /// Lets the kernel take what proved to be needed.
@@ -398,8 +428,11 @@ impl<'a> Live<'a> {
         if let Err(error) = self.attached.watch_tgid(tgid) {
             self.say_error(error, &format!("cannot watch process {tgid}"));
         }
-        let Self { annotator, stream, observer, .. } = self;
-        annotator.process(tgid, &mut |fact| stream.fact(now, fact, &mut |output| observer.see(output)));
+        let Self { annotator, counters, stream, observer, .. } = self;
+        annotator.process(tgid, &mut |fact| {
+            counters.iter_mut().for_each(|counters| counters.note(fact));
+            stream.fact(now, fact, &mut |output| observer.see(output));
+        });
     }
 
     /// The fact comes first: the programs' first packet must find it known.
@@ -465,6 +498,7 @@ impl<'a> Live<'a> {
         self.push_fact(ended_at, &self.host.counters());
         self.push_fact(ended_at, &Fact::Cost(Box::new(crate::host::cost(runs))));
         self.finish_stacks(ended_at);
+        self.finish_counters(ended_at);
         self.push_tick(ended_at);
         let Self { stream, observer, deserted, .. } = self;
         Ended { deserted, ..stream.finish(&mut |output| observer.see(output)) }

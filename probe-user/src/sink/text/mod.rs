@@ -202,6 +202,20 @@ mod tests {
     }
 
     #[test]
+    fn what_an_offender_counted_is_told_once_of_each() {
+        let names = sample::names();
+        let mut episode = sample::episode();
+        episode.causes.push(EpisodeCause { cause: Cause::AppOnCpu, ..episode.causes[0].clone() });
+        episode.causes.push(EpisodeCause { cause: Cause::AppRunqueue, counted: None, ..episode.causes[0].clone() });
+        let mut sink = TextSink::new(Vec::new(), PIPE);
+        sink.write(&Output::Episode(episode), Context { names: &names, dropped: 0 }).unwrap();
+        let text = String::from_utf8(sink.to).unwrap();
+        let said = "counted  evil·[2J: 98 % of a CPU (usually 3 %), 12 switches/s, 3 migrations";
+        assert_eq!(text.matches(said).count(), 1, "{text}");
+        assert_eq!(text.matches("counted").count(), 1, "{text}");
+    }
+
+    #[test]
     fn where_nothing_is_usual_yet_no_time_is_made_up() {
         let names = sample::names();
         let mut sink = TextSink::new(Vec::new(), PIPE);
