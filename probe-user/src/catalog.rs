@@ -252,9 +252,9 @@ pub const FIELDS: &[Field] = &[
     object(
         E,
         "causes[].counters",
-        true,
-        "what that thread counted while checks of any target were slow, in recordings made with `--stacks on`; null if \
-         it is not a thread, or was not counted",
+        false,
+        "what that thread counted while checks of any target were slow, in recordings made with `--stacks on`; left out \
+         if it is not a thread, or was not counted",
     ),
     ns(E, "causes[].counters.window_ns", "how long that was"),
     ns(E, "causes[].counters.task_clock_ns", "its time on a CPU"),

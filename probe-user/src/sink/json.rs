@@ -377,6 +377,7 @@ struct EpisodeCauseField<'a> {
     checks: u64,
     lost: u64,
     offender: Option<OffenderField<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     counters: Option<CountersField>,
 }
 
