@@ -1,8 +1,13 @@
 //! A graph as boxes: each with its level, its start and its width.
 
 use super::graph::{Graph, Share, Width};
-use super::tower::{Kind, Level};
+use super::tower::{Kind, Level, Place};
 use crate::clock::DurNs;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// Most lines of source that are told of a function.
+const MOST_LINES: usize = 3;
 
 /// A level of one or more towers that stand side by side on the same levels.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +24,32 @@ pub(crate) struct Block {
     pub(crate) kind: &'static str,
     /// What is written on it.
     pub(crate) text: String,
+    /// Where in its source it was.
+    lines: Lines,
+}
+
+/// What of a block falls to each line of source.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Lines(BTreeMap<String, u64>);
+
+impl Lines {
+    pub(super) fn add(&mut self, place: &Place, width: Width) {
+        let time = self.0.entry(place.short()).or_default();
+        *time = time.saturating_add(width.now().0);
+    }
+
+    /// `; at src/server.rs:120 (80%), src/server.rs:131 (20%)`, in parts of a block as wide as `whole`;
+    /// nothing where no line is known.
+    pub(super) fn told(&self, whole: u64) -> String {
+        let mut lines: Vec<_> = self.0.iter().collect();
+        lines.sort_by_key(|(_, time)| Reverse(**time));
+        let lines = lines.iter().take(MOST_LINES).map(|(place, time)| {
+            let percent = u128::from(**time) * 100 / u128::from(whole.max(1));
+            if percent == 100 { (*place).clone() } else { format!("{place} ({percent}%)") }
+        });
+        let lines: Vec<_> = lines.collect();
+        if lines.is_empty() { String::new() } else { format!("; at {}", lines.join(", ")) }
+    }
 }
 
 impl Graph {
@@ -41,6 +72,11 @@ impl Graph {
                     block.add(*width);
                 }
             }
+            for (number, level) in path.iter().zip(tower) {
+                if let (Some(block), Some(place)) = (blocks.get_mut(*number), &level.place) {
+                    block.lines.add(place, *width);
+                }
+            }
             start = start.plus(width.now());
             last = tower;
         }
@@ -59,8 +95,13 @@ impl Graph {
 }
 
 impl Block {
-    const fn new(level: u32, start: DurNs, kind: &'static str, text: String) -> Self {
-        Self { level, start, now: DurNs::ZERO, before: None, kind, text }
+    fn new(level: u32, start: DurNs, kind: &'static str, text: String) -> Self {
+        Self { level, start, now: DurNs::ZERO, before: None, kind, text, lines: Lines::default() }
+    }
+
+    /// `; at` the lines of source where it was; nothing where none is known.
+    pub(crate) fn lines(&self) -> String {
+        self.lines.told(self.now.0)
     }
 
     fn add(&mut self, width: Width) {

@@ -4,19 +4,16 @@
 //! inferno knows a block by its text alone, and of a difference only what is left at the top of
 //! a tower. So each block goes in with its number, which comes out as what is known of it.
 
+use super::block::Lines;
 use super::graph::{Graph, Share, Width};
-use super::tower::{Kind, Level, Place};
+use super::tower::{Kind, Level};
 use crate::clock::DurNs;
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
-use std::collections::BTreeMap;
 use std::io;
 
 /// More than a hundred thousand checks of an hour each; beyond it the drawing's numbers overflow.
 const LONGEST: u64 = 1 << 59;
-
-/// Most lines of source that are told of a function.
-const MOST_LINES: usize = 3;
 
 /// What takes less than one of so many parts of the width is narrower than inferno draws, a tenth of
 /// a pixel of 1180, and is not even given to it.
@@ -114,14 +111,13 @@ struct Block {
     text: String,
     now: u64,
     before: Option<u64>,
-    /// What of it falls to each line of source.
-    places: BTreeMap<String, u64>,
+    lines: Lines,
 }
 
 impl Block {
     /// The one under all.
     fn all() -> Self {
-        Self { kind: None, text: "all".to_owned(), now: 0, before: None, places: BTreeMap::new() }
+        Self { kind: None, text: "all".to_owned(), now: 0, before: None, lines: Lines::default() }
     }
 
     fn of(level: &Level) -> Self {
@@ -135,27 +131,12 @@ impl Block {
         self.before = before.map(|before| before.saturating_add(self.before.unwrap_or(0))).or(self.before);
     }
 
-    fn add_at(&mut self, place: &Place, width: Width) {
-        let time = self.places.entry(place.short()).or_default();
-        *time = time.saturating_add(width.now().0);
-    }
-
-    /// `; at src/server.rs:120 (80%), src/server.rs:131 (20%)`.
-    fn lines(&self) -> String {
-        let mut lines: Vec<_> = self.places.iter().collect();
-        lines.sort_by_key(|(_, time)| std::cmp::Reverse(**time));
-        let lines = lines.iter().take(MOST_LINES).map(|(place, time)| {
-            let percent = u128::from(**time) * 100 / u128::from(self.now.max(1));
-            if percent == 100 { (*place).clone() } else { format!("{place} ({percent}%)") }
-        });
-        let lines: Vec<_> = lines.collect();
-        if lines.is_empty() { String::new() } else { format!("; at {}", lines.join(", ")) }
-    }
-
     /// `861 ms, 98.10%`, and in a differential graph what is compared with it.
     fn told(&self, percent: &str, compared_with: &str) -> String {
         let before = self.before.map_or_else(String::new, |before| format!("; {compared_with} {}", DurNs(before)));
-        format!("{}, {percent}{before}{}", DurNs(self.now), self.lines())
+        // All else comes escaped out of inferno; names of source files do not go through it.
+        let lines = maud::html! { (self.lines.told(self.now)) }.into_string();
+        format!("{}, {percent}{before}{lines}", DurNs(self.now))
     }
 }
 
@@ -217,7 +198,7 @@ impl Blocks {
         }
         for (number, level) in path.iter().zip(tower) {
             if let (Some(block), Some(place)) = (self.blocks.get_mut(*number), &level.place) {
-                block.add_at(place, width);
+                block.lines.add(place, width);
             }
         }
     }

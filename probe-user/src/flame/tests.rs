@@ -375,6 +375,18 @@ fn waiter_and_holder_of_a_mutex_are_in_one_tower_with_their_code() {
 }
 
 #[test]
+fn a_source_file_is_told_and_cannot_leave_its_title() {
+    let mut flame = flame([behind_a_sampled_holder()]);
+    say_stack(&mut flame, 1, &["main"]);
+    let hostile = Function { name: "main".to_owned(), file: "a\"&b</title><script>x".to_owned(), line: 7 };
+    let frame = FrameFact { id: 10, module: Some(1), address: 64, functions: vec![hostile], unknown: None };
+    flame.push(&Output::Fact(Fact::Frame(frame)));
+    let svg = flame.delay().unwrap().svg().unwrap();
+    texts(&svg).unwrap();
+    assert!(svg.contains("; at a&quot;&amp;b&lt;/title&gt;&lt;script&gt;x:7)</title>"), "{svg}");
+}
+
+#[test]
 fn a_frame_without_a_name_says_its_place_and_why() {
     let mut flame = flame([behind_a_sampled_holder()]);
     let module = ModuleFact { id: 1, name: "libshop.so".to_owned(), build_id: String::new() };

@@ -39,6 +39,7 @@ pub struct ThreadTimes {
     waits_by_id: HashMap<WaitId, Vec<(Waited, DurNs)>>,
     user_stacks: HashMap<WaitId, u32>,
     lost_events: u64,
+    stacks_left_out: u64,
 }
 
 /// What samples are counted by.
@@ -75,6 +76,7 @@ impl ThreadTimes {
             Output::Activity(activity) => self.activity(activity),
             Output::Loss(report) => self.lost_events = report.lost,
             Output::Fact(Fact::Taken(taken)) => self.taken(taken),
+            Output::Fact(Fact::StackCounts(counts)) => self.stacks_left_out = counts.left_out(),
             Output::Fact(Fact::Task(task)) => drop(self.comm(task.id, &task.comm)),
             Output::Fact(fact) => {
                 self.stacks.learn(fact);
@@ -125,27 +127,29 @@ impl ThreadTimes {
                 if self.waits_by_id.len() < MAX_WAITS {
                     self.waits_by_id.entry(id).or_default().push((waited, time));
                 } else {
-                    self.add(waited, time);
+                    add(&mut self.waits, waited, time);
                 }
             }
-            Doing::Runnable { instead } => self.add(waited(Vec::new(), instead.clone(), true), time),
+            Doing::Runnable { instead } => add(&mut self.waits, waited(Vec::new(), instead.clone(), true), time),
             Doing::OnCpu { .. } | Doing::Stopped | Doing::Unknown(_) => {}
         }
     }
 
-    fn add(&mut self, mut waited: Waited, time: DurNs) {
-        if self.waits.len() >= MAX_STACKS && !self.waits.contains_key(&waited) {
-            (waited.user, waited.frames, waited.ended) = (None, Vec::new(), None);
+    /// Every wait, with the stack of its program where one was taken, whichever was told first.
+    fn all_waits(&self) -> HashMap<Waited, DurNs> {
+        let mut all = self.waits.clone();
+        for (id, waits) in &self.waits_by_id {
+            let user = self.user_stacks.get(id).copied();
+            waits.iter().for_each(|(waited, time)| add(&mut all, Waited { user, ..waited.clone() }, *time));
         }
-        let sum = self.waits.entry(waited).or_default();
-        *sum = sum.plus(time);
+        all
     }
 
     /// What the threads did on their CPUs.
     ///
     /// # Errors
     /// When no sample was taken.
-    pub fn cpu(self) -> Result<Graph, Empty> {
+    pub fn cpu(&self) -> Result<Graph, Empty> {
         if self.sampled == 0 {
             return Err(Empty::NoSample);
         }
@@ -164,17 +168,14 @@ impl ThreadTimes {
     ///
     /// # Errors
     /// When no thread was seen to wait.
-    pub fn offcpu(mut self) -> Result<Graph, Empty> {
-        for (id, waits) in std::mem::take(&mut self.waits_by_id) {
-            let user = self.user_stacks.get(&id).copied();
-            waits.into_iter().for_each(|(waited, time)| self.add(Waited { user, ..waited }, time));
-        }
-        if self.waits.is_empty() {
+    pub fn offcpu(&self) -> Result<Graph, Empty> {
+        let waits = self.all_waits();
+        if waits.is_empty() {
             return Err(Empty::NoWait);
         }
-        let shares = gathered(
-            self.waits.iter().map(|(waited, time)| Share { tower: self.waited_tower(waited), width: Width::Of(*time) }),
-        );
+        let shares =
+            waits.iter().map(|(waited, time)| Share { tower: self.waited_tower(waited), width: Width::Of(*time) });
+        let shares = gathered(shares);
         let title = format!(
             "whylag: watched threads off their CPU, {} waits; the full width is {}",
             self.wait_count,
@@ -188,6 +189,9 @@ impl ThreadTimes {
         let mut graph = Graph::new(measure, title, note.to_owned(), shares);
         if self.lost_events > 0 {
             graph.note(&format!("incomplete: {} lost", counted(self.lost_events, "event")));
+        }
+        if self.stacks_left_out > 0 {
+            graph.note(&format!("{} left out", counted(self.stacks_left_out, "stack")));
         }
         graph
     }
@@ -215,6 +219,15 @@ impl ThreadTimes {
         tower.extend(user.into_iter().flat_map(|stack| tower::of_stack(&self.stacks, stack)));
         tower
     }
+}
+
+/// Of very many different waits, the time still counts for its thread.
+fn add(waits: &mut HashMap<Waited, DurNs>, mut waited: Waited, time: DurNs) {
+    if waits.len() >= MAX_STACKS && !waits.contains_key(&waited) {
+        (waited.user, waited.frames, waited.ended) = (None, Vec::new(), None);
+    }
+    let sum = waits.entry(waited).or_default();
+    *sum = sum.plus(time);
 }
 
 fn whole(shares: &[Share]) -> DurNs {
