@@ -23,7 +23,7 @@ use probe_wire::{QdiscBody, Sighting};
 
 pub use correlator::{Correlator, Counts, Update};
 pub use stage::{Custody, STAGES, Span, Stage, StageRow};
-pub(crate) use stretch::{Stretch, stretches};
+pub(crate) use stretch::{Holder, Stretch, stretches};
 
 /// Identity of a check within one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

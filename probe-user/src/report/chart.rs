@@ -4,7 +4,7 @@
 //! is cut at its edge, text keeps its size on every screen, and no style stands in the markup. The
 //! script zooms by placing the boxes anew.
 
-use super::custody::{class, letter};
+use super::custody::class;
 use super::lane::{Lane, State};
 use super::words::{fraction, percent_of_width, ratio};
 use crate::clock::{DurNs, MonoNs};
@@ -88,10 +88,10 @@ pub(super) fn custody(stretches: &[Stretch], height: u32) -> Markup {
         @for stretch in stretches {
             @let (x, w) = window.part(stretch.from, stretch.to);
             svg x=(percent_of_width(x)) width=(percent_of_width(w)) height="100%" {
-                rect class=(class(stretch)) width="100%" height="100%" {}
+                rect class=(class(stretch.holder)) width="100%" height="100%" {}
                 @if height >= LETTER {
-                    text class={ "label " (class(stretch)) @if w < ROOM { " tiny" } } x="4" y="12" {
-                        (letter(stretch))
+                    text class={ "label " (class(stretch.holder)) @if w < ROOM { " tiny" } } x="4" y="12" {
+                        (stretch.holder.letter())
                     }
                 }
             }
@@ -146,6 +146,7 @@ pub(super) fn custodies() -> Markup {
         ("c-transmit", 't', "transmit path"),
         ("c-outside", 'o', "outside"),
         ("c-host", '?', "somewhere on this host"),
+        ("c-nobody", 'x', "dropped on this host"),
     ];
     html! {
         ul class="legend" aria-label="Colours of custody" {

@@ -1,32 +1,25 @@
-//! Names, letters and colours of who held a check.
+//! Names and colours of who held a check.
 
-use crate::journey::{Custody, Stretch};
+use crate::journey::{Custody, Holder};
 
 /// What a stretch is called.
-pub(super) fn name(stretch: &Stretch) -> String {
-    stretch.span.map_or("somewhere on this host".to_owned(), |span| {
-        let (name, custody) = (span.name(), span.custody().name());
-        if name == custody { name.to_owned() } else { format!("{name} ({custody})") }
-    })
+pub(super) fn name(holder: Holder) -> String {
+    let name = holder.name();
+    let custody = holder.custody().map(Custody::name).filter(|custody| *custody != name);
+    custody.map_or(name.to_owned(), |custody| format!("{name} ({custody})"))
 }
 
-/// The letter that stands for it.
-pub(super) fn letter(stretch: &Stretch) -> char {
-    stretch.span.map_or('?', |span| span.letter())
-}
-
-/// The style class of its custody.
-pub(super) const fn class(stretch: &Stretch) -> &'static str {
-    match stretch.span {
-        None => "c-host",
-        Some(span) => match span.custody() {
-            Custody::Outside => "c-outside",
-            Custody::ReceivePath => "c-receive",
-            Custody::Forwarding => "c-forward",
-            Custody::Vm => "c-vm",
-            Custody::Socket => "c-socket",
-            Custody::Thread => "c-thread",
-            Custody::TransmitPath => "c-transmit",
-        },
+/// The style class of a holder.
+pub(super) const fn class(holder: Holder) -> &'static str {
+    match (holder, holder.custody()) {
+        (Holder::Nobody, _) => "c-nobody",
+        (_, None) => "c-host",
+        (_, Some(Custody::Outside)) => "c-outside",
+        (_, Some(Custody::ReceivePath)) => "c-receive",
+        (_, Some(Custody::Forwarding)) => "c-forward",
+        (_, Some(Custody::Vm)) => "c-vm",
+        (_, Some(Custody::Socket)) => "c-socket",
+        (_, Some(Custody::Thread)) => "c-thread",
+        (_, Some(Custody::TransmitPath)) => "c-transmit",
     }
 }

@@ -1,10 +1,10 @@
 //! One slow check in full: what happened, its stages, its lanes, and the parts of its time.
 
 use super::chart::{self, Window, axis, custody, lanes_height};
-use super::custody::{class, letter, name};
+use super::custody::{class, name};
 use super::kept::is_believed;
 use super::lane::{Lanes, lanes};
-use super::words::{clock, counted, named, shown};
+use super::words::{clock, counted, named, sentence, shown};
 use crate::attribution::{Cause, Entry, Judged, Offender, Verdict};
 use crate::clock::{DurNs, MonoNs};
 use crate::journey::{Journey, Outcome, Span, Stamp, stretches};
@@ -92,8 +92,8 @@ fn drawing(judged: &Judged, names: &Names) -> Markup {
         ul class="legend" {
             @for stretch in &stretches {
                 li {
-                    (chart::swatch(class(stretch), letter(stretch))) (name(stretch)) " "
-                        (stretch.to.since(stretch.from))
+                    (chart::swatch(class(stretch.holder), stretch.holder.letter())) (name(stretch.holder)) " "
+                        (stretch.time())
                 }
             }
         }
@@ -194,7 +194,7 @@ fn row(part: &Part<'_>, facts: usize) -> Markup {
             th scope="row" { span class="name" { (part.cause.name()) } span class="meaning" { "in " (part.span.name())
                 @if way.len() > 1 { ", by way of " (way.join(" → ")) } } }
             td { @if let Some(offender) = part.offender { (named(offender)) } }
-            td { ul class="facts" { @for fact in part.longest.evidence.iter().take(facts) { li { (shown(fact)) } } } }
+            td { ul class="facts" { @for fact in part.longest.evidence.iter().take(facts) { li { (sentence(fact)) } } } }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What proves the causes: for each, the part of a check that it took most of.
 
-use super::words::{named, shown};
+use super::words::{named, sentence};
 use crate::attribution::{Cause, Entry, Judged};
 use crate::clock::DurNs;
 use crate::journey::JourneyId;
@@ -58,7 +58,7 @@ impl Witnesses {
                     h3 { (entry.cause.name()) span class="meaning" { (entry.meaning) } }
                     p { "Longest part: " (entry.time()) " of check " (check.0) ", in " (entry.span.name())
                         @if let Some(offender) = &entry.offender { ", " (named(offender)) } }
-                    ul class="facts" { @for fact in entry.evidence.iter().take(FACTS) { li { (shown(fact)) } } }
+                    ul class="facts" { @for fact in entry.evidence.iter().take(FACTS) { li { (sentence(fact)) } } }
                     p class="note" { "What proves it: " (entry.cause.row().proof) }
                 }
             }

@@ -1,7 +1,7 @@
 //! What to try next: what helps against the causes that were measured, each with its measure.
 
 use super::Report;
-use super::words::{capital, counted, named, shown};
+use super::words::{capital, counted, named, sentence, shown};
 use crate::attribution::{Episode, EpisodeCause, Verdict};
 use crate::sink::percent;
 use maud::{Markup, html};
@@ -47,7 +47,7 @@ fn step(report: &Report, cause: &EpisodeCause, target: &str) -> Markup {
             p class="because" { "Because " (row.name) " took " (cause.time) " (" (percent(cause.share)) ") of "
                 (counted(cause.checks, "check"))
                 @if let Some(offender) = &cause.offender { ", by " (named(offender)) }
-                @if let Some(proof) = proof { ": " (shown(proof)) } }
+                @if let Some(proof) = proof { ": " (sentence(proof)) } }
             p class="note" {
                 "Easily taken for: " (row.looks_like) ". " code { "whylag explain " (row.name) } " tells more."
             }

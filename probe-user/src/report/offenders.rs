@@ -1,6 +1,6 @@
 //! Who took the time of slow checks, over all causes.
 
-use super::words::{counted, named};
+use super::words::named;
 use crate::attribution::{Cause, Judged, Offender};
 use crate::clock::DurNs;
 use crate::sink::percent;
@@ -80,7 +80,7 @@ impl Offenders {
             }
             @if ranked.len() > SHOWN {
                 p class="note" {
-                    (counted((ranked.len() - SHOWN) as u64, "more")) " with " (rest) " in all are left out."
+                    (ranked.len() - SHOWN) " more with " (rest) " in all are left out."
                 }
             }
         }

@@ -6,13 +6,24 @@ use crate::sink::{Names, printable, who};
 
 /// Most characters of a name that are shown.
 const LONGEST: usize = 160;
+/// Most characters of a sentence, with names of others in it.
+const LONGEST_SENTENCE: usize = 480;
 
 /// Text of others, safe to show: nothing in it steers a reader's eye or screen, and it is no longer
 /// than a line or two. The template escapes it.
 pub(super) fn shown(text: &str) -> String {
+    clipped(text, LONGEST)
+}
+
+/// The same for a sentence of our own that has text of others in it.
+pub(super) fn sentence(text: &str) -> String {
+    clipped(text, LONGEST_SENTENCE)
+}
+
+fn clipped(text: &str, longest: usize) -> String {
     let printable = printable(text);
     let mut chars = printable.chars().map(|c| if matches!(c, '\u{fffe}' | '\u{ffff}') { '·' } else { c });
-    let mut shown: String = chars.by_ref().take(LONGEST).collect();
+    let mut shown: String = chars.by_ref().take(longest).collect();
     if chars.next().is_some() {
         shown.push('…');
     }

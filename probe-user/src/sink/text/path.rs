@@ -2,7 +2,7 @@
 
 use super::line::Line;
 use crate::clock::DurNs;
-use crate::journey::{Journey, Perspective, Span, Stage, Stamp};
+use crate::journey::{Holder, Journey, stretches};
 
 /// Widest and narrowest bar.
 const WIDEST: usize = 40;
@@ -11,29 +11,10 @@ const NARROWEST: usize = 10;
 /// What stands before the bar.
 const INDENT: usize = 13;
 
-/// Who holds a check: a span, or the host, when no stage tells where in it; nobody, when its packet was
-/// dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Holder {
-    Span(Span),
-    Host,
-    Nobody,
-}
-
-impl Holder {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Span(span) => span.name(),
-            Self::Host => "somewhere on this host",
-            Self::Nobody => "dropped on this host",
-        }
-    }
-}
-
 /// The bar with its legend, in one row: the spans that took least are left out where there is no
 /// room. Nothing for a check of which only one stage at one instant is known.
 pub(super) fn bar(journey: &Journey, width: usize) -> Option<Line> {
-    let spans = spans(journey);
+    let spans: Vec<_> = stretches(journey).iter().map(|stretch| (stretch.holder, stretch.time())).collect();
     let whole: u64 = spans.iter().map(|(_, time)| time.0).sum();
     if whole == 0 {
         return None;
@@ -65,57 +46,7 @@ fn legend(mut spans: Vec<(Holder, DurNs)>, room: usize) -> String {
 fn draw((span, time): (Holder, DurNs), whole: u64, columns: usize) -> impl Iterator<Item = char> {
     let exact = u128::from(time.0) * columns as u128 / u128::from(whole);
     let count = usize::try_from(exact).unwrap_or(columns).max(1);
-    std::iter::repeat_n(letter(span), count)
-}
-
-const fn letter(holder: Holder) -> char {
-    match holder {
-        Holder::Host => '?',
-        Holder::Nobody => 'x',
-        Holder::Span(Span::Receive) => 'r',
-        Holder::Span(Span::Forward) => 'f',
-        Holder::Span(Span::Vm) => 'V',
-        Holder::Span(Span::Queue) => 'q',
-        Holder::Span(Span::Hold) => 'H',
-        Holder::Span(Span::Send) => 's',
-        Holder::Span(Span::Transmit) => 't',
-        Holder::Span(Span::Outside) => 'o',
-    }
-}
-
-/// The spans between a journey's stages, and from its last stage to what is known of it; spans
-/// of one kind that follow each other are joined, empty ones left out.
-fn spans(journey: &Journey) -> Vec<(Holder, DurNs)> {
-    let ends = journey.stamps.iter().skip(1).map(|next| (Some(next.stage), next.at));
-    let ends = ends.chain(std::iter::once((None, journey.known_until)));
-    let mut spans: Vec<(Holder, DurNs)> = Vec::new();
-    for (stamp, (next, end)) in journey.stamps.iter().zip(ends) {
-        let span = span_after(stamp, next, journey.perspective);
-        let dropped = journey.drops.iter().map(|drop| drop.at).filter(|at| stamp.at <= *at && *at < end).min();
-        let dropped = dropped.filter(|_| span == Holder::Host).unwrap_or(end);
-        add(&mut spans, span, dropped.since(stamp.at));
-        add(&mut spans, Holder::Nobody, end.since(dropped));
-    }
-    spans
-}
-
-fn add(spans: &mut Vec<(Holder, DurNs)>, holder: Holder, time: DurNs) {
-    match spans.last_mut() {
-        _ if time == DurNs::ZERO => {}
-        Some((last, sum)) if *last == holder => *sum = sum.plus(time),
-        _ => spans.push((holder, time)),
-    }
-}
-
-/// Who holds the check between `stamp` and the stage `next`.
-fn span_after(stamp: &Stamp, next: Option<Stage>, perspective: Perspective) -> Holder {
-    let inbound = next.is_some_and(|next| next <= Stage::SockRead);
-    Holder::Span(match (stamp.stage, next) {
-        (stage, _) if perspective == Perspective::Sent && stage >= Stage::AppSend && inbound => Span::Outside,
-        (Stage::PnicRx, Some(Stage::VnicTx)) => Span::Forward,
-        (Stage::PnicRx, _) if !inbound => return Holder::Host,
-        (stage, _) => stage.row().then,
-    })
+    std::iter::repeat_n(span.letter(), count)
 }
 
 #[cfg(test)]
