@@ -233,7 +233,7 @@ pub enum FlameFormat {
 /// `whylag report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Recording made with `attach --record`
+    /// Recording made with `attach --record`, or bundle made with `incident export`
     pub file: PathBuf,
     /// Write the page to OUT, which must be new or empty
     #[arg(short, long, value_name = "OUT")]

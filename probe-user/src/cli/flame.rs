@@ -125,7 +125,7 @@ fn whole(path: &Path) -> anyhow::Result<Flame> {
 }
 
 fn read(path: &Path, kind: FlameKind, out: &mut impl FnMut(Output)) -> anyhow::Result<Option<RecordingError>> {
-    let mut reader = replay::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut reader = replay::open(path).with_context(|| format!("cannot read {}", path.display()))?.reader;
     let mut collector = match kind {
         FlameKind::Delay | FlameKind::Diff => Collector::new().telling_hops(),
         FlameKind::Cpu | FlameKind::Offcpu | FlameKind::Timeline => Collector::new().telling_activities(),

@@ -3,7 +3,7 @@
 use super::args::{OutputArgs, ReplayArgs};
 use super::tally::Tally;
 use super::{Outcome, signature, terminal, value};
-use crate::bundle::{Bundle, looks_like_a_bundle};
+use crate::bundle::{Bundle, Manifest, looks_like_a_bundle};
 use crate::clock::DurNs;
 use crate::event::InterfaceRole;
 use crate::file;
@@ -29,8 +29,8 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<Outcome> {
 }
 
 fn replay_recording(path: &Path, output: OutputArgs) -> anyhow::Result<Outcome> {
-    let reader = open(path).with_context(|| format!("cannot replay {}", path.display()));
-    let mut reader = reader?;
+    let opened = open(path).with_context(|| format!("cannot replay {}", path.display()));
+    let mut reader = opened?.reader;
     let mut replay = Replay::new(output);
     let mut damage = None;
     while let Some(record) = reader.next_record().filter(|_| replay.is_read()) {
@@ -46,18 +46,26 @@ fn replay_recording(path: &Path, output: OutputArgs) -> anyhow::Result<Outcome> 
     }
 }
 
+/// A recording, and what it came in.
+pub(super) struct Opened {
+    pub(super) reader: Reader<Box<dyn Read>>,
+    pub(super) bundle: Option<Manifest>,
+}
+
 /// Opens a recording: a file of its own, or the one in a bundle, of which then every byte is checked.
-pub(super) fn open(path: &Path) -> anyhow::Result<Reader<Box<dyn Read>>> {
+pub(super) fn open(path: &Path) -> anyhow::Result<Opened> {
     let mut file = file::open(path).map_err(RecordingError::from)?;
     let mut start = [0; START];
     let got = file.read(&mut start).map_err(RecordingError::from)?;
     file.seek(SeekFrom::Start(0))?;
     if !looks_like_a_bundle(start.get(..got).unwrap_or_default()) {
-        return Ok(Reader::new(Box::new(file) as Box<dyn Read>)?);
+        return Ok(Opened { reader: Reader::new(Box::new(file) as Box<dyn Read>)?, bundle: None });
     }
     let mut bundle = Bundle::open(file)?;
     bundle.check()?;
-    Ok(Reader::new(Box::new(bundle.into_recording()?) as Box<dyn Read>)?)
+    let manifest = bundle.manifest().clone();
+    let reader = Reader::new(Box::new(bundle.into_recording()?) as Box<dyn Read>)?;
+    Ok(Opened { reader, bundle: Some(manifest) })
 }
 
 fn replay_captures(args: &ReplayArgs) -> anyhow::Result<Outcome> {

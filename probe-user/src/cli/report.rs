@@ -33,9 +33,13 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
 }
 
 fn read(path: &Path) -> anyhow::Result<(Report, Option<RecordingError>)> {
-    let mut reader = replay::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut collector = Collector::new().telling_hops();
+    let opened = replay::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut collector = Collector::new().telling_hops().telling_activities();
     let mut report = Report::new();
+    let mut reader = opened.reader;
+    if let Some(manifest) = opened.bundle {
+        report.came_in(manifest);
+    }
     let mut damage = None;
     while let Some(record) = reader.next_record() {
         match record {

@@ -11,9 +11,11 @@ mod guest;
 mod nic;
 mod read;
 mod settings;
+mod told;
 
 pub use cost::cost;
 pub use gather::{counters, gather};
+pub(crate) use told::{grown, queues, spent, told};
 
 use serde::{Deserialize, Serialize};
 

@@ -3,9 +3,9 @@
 
 use super::Report;
 use super::chart::{ROOM, place};
-use super::words::{counted, ratio};
+use super::words::{capital, counted, ratio};
 use crate::clock::DurNs;
-use crate::flame::{Block, Graph};
+use crate::flame::{Block, Empty, Graph};
 use maud::{Markup, html};
 
 /// Height of a block.
@@ -18,12 +18,21 @@ const NARROWEST: f64 = 0.000_3;
 pub(super) fn section(report: &Report) -> Markup {
     html! {
         @match report.flame.delay() {
-            Ok(graph) => (drawing("delay", "Delay", &graph)),
+            Ok(graph) => { h3 { "Delay" } (drawing("delay", "Delay", &graph)) }
             Err(empty) => p { "No delay graph: " (empty) },
         }
-        @match report.flame.diff() {
-            Ok(graph) => (drawing("diff", "Slow against healthy", &graph)),
-            Err(empty) => p class="note" { "No graph of slow against healthy checks: " (empty) "." },
+        (further("diff", "Slow against healthy", report.flame.diff()))
+        (further("cpu", "Threads on a CPU", report.threads.cpu()))
+        (further("offcpu", "Threads off their CPU", report.threads.offcpu()))
+    }
+}
+
+/// A graph that tells more, folded away on a screen: the delay is what is read first.
+fn further(id: &str, name: &str, graph: Result<Graph, Empty>) -> Markup {
+    html! {
+        @match graph {
+            Ok(graph) => details class="further" { summary { (name) } (drawing(id, name, &graph)) },
+            Err(empty) => p class="note" { "No graph of " (name.to_lowercase()) ": " (empty) "." },
         }
     }
 }
@@ -36,8 +45,7 @@ fn drawing(id: &str, name: &str, graph: &Graph) -> Markup {
     let height = ROW * levels;
     html! {
         figure class="flame" {
-            h3 { (name) }
-            figcaption { (graph.title().trim_start_matches("whylag: ")) ". " (graph.told()) "." }
+            figcaption { (capital(graph.title().trim_start_matches("whylag: "))) ". " (capital(graph.told())) "." }
             div class="controls scripted" {
                 label { "Search " input type="search" data-search=(id) autocomplete="off" spellcheck="false"; }
                 button type="button" data-unzoom=(id) { "Whole graph" }
@@ -84,14 +92,14 @@ fn tower_block(block: &Block, whole: u64, height: u32) -> Markup {
     html! { g role="treeitem" aria-level=(block.level + 1) { title { (told) } (drawn) } }
 }
 
-/// `app.futex: 861 ms, 98.1 %`, and what a healthy check takes there.
+/// `app.futex: 861 ms, 98.1 %`, what a healthy check takes there, and at which lines of source it was.
 fn told(block: &Block, whole: u64) -> String {
     let share = ratio(block.now.0, whole) * 100.0;
     let healthy = block.before.map_or_else(String::new, |before| {
         let sign = if block.now >= before { "+" } else { "−" };
         format!("; healthy {before}, {sign}{}", DurNs(block.now.0.abs_diff(before.0)))
     });
-    format!("{}: {}, {share:.1} %{healthy}", block.text, block.now)
+    format!("{}: {}, {share:.1} %{healthy}{}", block.text, block.now, block.lines())
 }
 
 /// The colour: by kind, or by the difference in five steps.

@@ -19,6 +19,7 @@ pub(super) fn section(report: &Report) -> Markup {
             Some(loss) => (counts(loss)),
             None => p class="warn" { "The recording ends without an account of its events." }
         }
+        (stacks(report))
         (gaps(report))
         (notices(report))
         (unseen(report))
@@ -48,6 +49,16 @@ fn counts(loss: &LossReport) -> Markup {
                 }
                 @for run in &loss.skipped_runs { tr { td class="number" { (run.count) }
                     td { "runs skipped by the kernel: " (shown(&run.program)) } } } } }
+    }
+}
+
+fn stacks(report: &Report) -> Markup {
+    let left_out = report.facts.stacks_left_out();
+    html! {
+        @if !left_out.is_empty() {
+            table class="narrow" { caption { "Stacks that were due and are left out" }
+                tbody { @for (count, why) in left_out { tr { td class="number" { (count) } td { (why) } } } } }
+        }
     }
 }
 

@@ -29,9 +29,10 @@ mod verdict;
 mod words;
 
 use crate::attribution::{Cause, Episode, Gap, Judged, Lapse, Verdict};
+use crate::bundle::Manifest;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::InterfaceId;
-use crate::flame::Flame;
+use crate::flame::{Flame, ThreadTimes};
 use crate::journey::{JourneyId, Outcome};
 use crate::loss::LossReport;
 use crate::pipeline::Output;
@@ -90,6 +91,7 @@ pub struct Report {
     names: Names,
     facts: Facts,
     flame: Flame,
+    threads: ThreadTimes,
     kept: Kept,
     /// The last word on each check that is still open.
     open: HashMap<JourneyId, Box<Judged>>,
@@ -107,6 +109,7 @@ pub struct Report {
     loss: Option<LossReport>,
     run: RunSummary,
     damage: Option<String>,
+    bundle: Option<Manifest>,
 }
 
 /// Checks of one signature at one target.
@@ -126,9 +129,10 @@ impl Report {
         Self::default()
     }
 
-    /// Takes one output of the pipeline in.
+    /// Takes one output of the pipeline in; one that tells hops and activities gives the fullest page.
     pub fn push(&mut self, output: &Output) {
         self.flame.push(output);
+        self.threads.push(output);
         match output {
             Output::Fact(fact) => {
                 if Names::learns_from(fact) {
@@ -146,6 +150,11 @@ impl Report {
             Output::Loss(report) => self.loss = Some(report.clone()),
             Output::Summary(run) => self.run = *run,
         }
+    }
+
+    /// Says on the page that the recording came in a bundle, and what that did to it.
+    pub fn came_in(&mut self, bundle: Manifest) {
+        self.bundle = Some(bundle);
     }
 
     /// Says on the page that a part of the recording could not be read.

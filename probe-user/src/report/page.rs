@@ -1,7 +1,8 @@
 //! The whole document.
 
-use super::words::counted;
+use super::words::{counted, shown};
 use super::{Report, causes, chart, distribution, flame, losses, next, timeline, verdict};
+use crate::bundle::{Addresses, Manifest};
 use crate::sink::Names;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -30,8 +31,9 @@ pub(super) fn page(report: &Report) -> Markup {
                 main { (sections(report)) }
                 footer {
                     p {
-                        "Made by whylag " (version())
-                            " from a recording. Complete in itself: it loads nothing and sends nothing."
+                        "Made by whylag " (version()) " from "
+                            (if report.bundle.is_some() { "a bundle" } else { "a recording" })
+                            ". Complete in itself: it loads nothing and sends nothing."
                     }
                 }
                 div id="live" class="hidden" role="status" aria-live="polite" {}
@@ -71,11 +73,29 @@ fn header(report: &Report) -> Markup {
                 (title(report)) ", from " (seconds(&report.names, report)) " for "
                     (report.run.ended_at.since(report.run.started_at)) "."
             }
+            @if let Some(manifest) = &report.bundle { p class="note" { (origin(manifest)) } }
             nav aria-label="Sections" {
                 @for section in SECTIONS { a href={ "#" (section.0) } { (section.1) } }
             }
         }
     }
+}
+
+/// What a reader must know of a bundle.
+fn origin(manifest: &Manifest) -> String {
+    let addresses = match manifest.addresses {
+        Addresses::Pseudonyms => {
+            "network addresses in it are pseudonyms (IPv4 in 240.0.0.0/4, IPv6 in 2001:db8::/32), each the same all \
+             through the bundle; no real host has them"
+        }
+        Addresses::Plain => "network addresses in it are as they were seen",
+    };
+    let signed = manifest.signer.as_ref().map_or("not signed", |_| "signed");
+    format!(
+        "From a bundle made {} by whylag {}, {signed}: {addresses}.",
+        shown(&manifest.created_at),
+        shown(&manifest.whylag)
+    )
 }
 
 fn seconds(names: &Names, report: &Report) -> String {

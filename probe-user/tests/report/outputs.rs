@@ -3,10 +3,16 @@
 use probe_user::attribution::{Cause, Entry, Gap, Hop, Judged, Ledger, Offender, Verdict};
 use probe_user::clock::{ClockAnchor, DurNs, MonoNs};
 use probe_user::event::{Fact, InterfaceFact, InterfaceId, InterfaceRole, RunFact, SignatureFact, TaskId, Threshold};
-use probe_user::journey::{Journey, JourneyId, Outcome, Perspective, Span, Stage, Stamp};
+use probe_user::host::{
+    CostFact, CounterFact, DiskFact, GuestFact, HostFact, InterruptFact, NicFact, ProgramCost, SettingFact, SystemFact,
+};
+use probe_user::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, Span, Stage, Stamp};
 use probe_user::pipeline::{Collector, Output};
 use probe_user::report::Report;
 use probe_user::source::recording::Reader;
+use probe_user::stack::{
+    FrameFact, Function, ModuleFact, Nameless, StackCounts, StackEnd, StackFact, Taken, TakenCount, TakenFact,
+};
 use probe_user::summary::Summary;
 use probe_wire::Sighting;
 use std::fs::File;
@@ -27,7 +33,7 @@ pub(crate) fn recording(name: &str) -> PathBuf {
 pub(crate) fn of_recording(name: &str) -> Vec<Output> {
     let mut reader = Reader::new(File::open(recording(name)).unwrap()).unwrap();
     let mut outputs = Vec::new();
-    let mut collector = Collector::new().telling_hops();
+    let mut collector = Collector::new().telling_hops().telling_activities();
     while let Some(record) = reader.next_record() {
         collector.push(record.unwrap(), &mut |output| outputs.push(output));
     }
@@ -71,7 +77,49 @@ fn facts(name: &str) -> Vec<Fact> {
     let clock = ClockAnchor { mono: MonoNs(0), unix_ns: 1_600_000_000 * SECOND };
     let device = Fact::Device { number: 7 << 20, name: name.to_owned() };
     let active = vec![name.to_owned(), "packet_ingress".to_owned()];
-    vec![Fact::Run(run), Fact::Clock(clock), Fact::Interface(interface), device, Fact::Hooks { active }]
+    let mut facts =
+        vec![Fact::Run(run), Fact::Clock(clock), Fact::Interface(interface), device, Fact::Hooks { active }];
+    facts.extend(code(name));
+    facts.extend(host(name).into_iter().map(|fact| Fact::Host(Box::new(fact))));
+    let programs = vec![ProgramCost { name: name.to_owned(), runs: 3, run_ns: 9_000 }];
+    let cost = CostFact { elapsed_ns: 4 * SECOND, user_ns: 20 * MS, system_ns: 0, peak_memory_bytes: None, programs };
+    facts.push(Fact::Cost(Box::new(cost)));
+    facts
+}
+
+/// A stack of a function that another is inlined in, sampled once, and how many more there were.
+fn code(name: &str) -> Vec<Fact> {
+    let function = || Function { name: name.to_owned(), file: name.to_owned(), line: 7 };
+    let frame =
+        FrameFact { id: 1, module: Some(1), address: 64, functions: vec![function(), function()], unknown: None };
+    let nameless = Some(Nameless::NoSymbol);
+    let sample = Taken::Sample { period: DurNs(10 * MS) };
+    let count = TakenCount { due: 9, lost: 2, spared: 1, displaced: 0 };
+    vec![
+        Fact::Module(ModuleFact { id: 1, name: name.to_owned(), build_id: name.to_owned() }),
+        Fact::Frame(frame),
+        Fact::Frame(FrameFact { id: 2, module: Some(1), address: 80, functions: Vec::new(), unknown: nameless }),
+        Fact::Stack(StackFact { id: 1, frames: vec![1, 2], end: StackEnd::Entry }),
+        Fact::Taken(TakenFact { task: SERVER, why: sample, user: Some(1), kernel: Vec::new() }),
+        Fact::StackCounts(StackCounts { samples: count, ..StackCounts::default() }),
+    ]
+}
+
+/// What the host is like, all that has a name by that name.
+fn host(name: &str) -> Vec<HostFact> {
+    let named = || name.to_owned();
+    let interrupt = InterruptFact { irq: 24, name: named(), cpus: named(), effective_cpus: named() };
+    let counters = |value| HostFact::Counters { counters: vec![CounterFact { name: named(), value }] };
+    vec![
+        HostFact::System(SystemFact { kernel: named(), online_cpus: named(), ..SystemFact::default() }),
+        HostFact::Settings { settings: vec![SettingFact { name: named(), value: named() }] },
+        HostFact::Nic(NicFact { name: named(), interrupts: vec![interrupt], ..NicFact::default() }),
+        HostFact::Disk(DiskFact { name: named(), model: named(), scheduler: named(), ..DiskFact::default() }),
+        HostFact::Guest(GuestFact { kind: "vm".to_owned(), name: named(), cpu_max: named(), ..GuestFact::default() }),
+        HostFact::Gap { what: named(), reason: named() },
+        counters(3),
+        counters(5),
+    ]
 }
 
 /// A healthy check.
@@ -118,7 +166,7 @@ fn slow(id: u64, at: u64, elapsed: u64, name: &str) -> Judged {
         comm: name.to_owned(),
         task,
         frames: vec![frame.to_owned()],
-        user: None,
+        user: Some(1),
         samples: [].into(),
     };
     let entry = Entry {
@@ -148,6 +196,17 @@ fn slow(id: u64, at: u64, elapsed: u64, name: &str) -> Judged {
     };
     let verdict = Verdict::Cause { cause: Cause::StorageWriteback, share: 0.99 };
     Judged { ledger, slow: true, verdict, ..healthy }
+}
+
+/// A check whose request got as far as the NIC, was dropped a tenth of the way into its time, and was never
+/// answered.
+pub(crate) fn dropped() -> Vec<Output> {
+    let mut judged = slow(1, SECOND, 400 * MS, "server");
+    judged.journey.stamps.truncate(1);
+    let drop = PacketDrop { at: MonoNs(SECOND + 40 * MS), reason: 6, location: 0, interface: NIC, reply: false };
+    judged.journey.drops.push(drop.clone());
+    judged.journey.outcome = Outcome::Lost(Loss::Dropped(drop));
+    told(facts("server"), vec![judged])
 }
 
 /// With what the pipeline would say at the end.

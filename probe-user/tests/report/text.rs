@@ -1,6 +1,6 @@
 //! The page as bytes: always the same, complete, and nothing in it that a name put there.
 
-use crate::outputs::{incident, of_recording, page, story};
+use crate::outputs::{dropped, incident, of_recording, page, story};
 use html5gum::{Token, Tokenizer};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -86,6 +86,14 @@ fn a_small_report_reads_as_ever() {
     let expected = std::fs::read_to_string(&golden).unwrap();
     let differs = expected.lines().zip(told.lines()).find(|(one, two)| one != two);
     assert!(expected == told, "{differs:?}");
+}
+
+#[test]
+fn nobody_holds_a_check_whose_packet_was_dropped() {
+    let page = page(&dropped());
+    for told in ["somewhere on this host 40.0 ms", "dropped on this host 360 ms"] {
+        assert!(page.contains(told), "{told}");
+    }
 }
 
 #[test]

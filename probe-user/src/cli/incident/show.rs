@@ -5,7 +5,7 @@ use crate::bundle::{Addresses, Bundle, BundleError, IncidentRecord, Manifest, Mo
 use crate::cli::args::Format;
 use crate::cli::{Outcome, terminal};
 use crate::clock::DurNs;
-use crate::host::{CostFact, HostFact};
+use crate::host::{self, CostFact, HostFact};
 use crate::sink::printable;
 use anyhow::Context;
 use serde::Serialize;
@@ -140,7 +140,7 @@ impl Shown {
         let [emitted, lost, late] = ["emitted", "lost", "late"].map(|name| count(name).unwrap_or(0));
         page.line("losses", &format!("{lost} of {emitted} events lost, {late} late"));
         if let Some(cost) = &self.cost {
-            page.list("own cost", spent(cost));
+            page.list("own cost", host::spent(cost).into_iter().map(|(what, text)| format!("{what}: {text}")));
         }
         let manifest = &self.manifest;
         page.list("left out", manifest.left_out.iter().map(|left| format!("{}: {}", left.what, left.why)));
@@ -229,52 +229,12 @@ fn clock(at: &str) -> &str {
     at.get(11..23).unwrap_or(at)
 }
 
-fn gib(bytes: u64) -> String {
-    let tenths = bytes / (1 << 30) * 10 + bytes % (1 << 30) * 10 / (1 << 30);
-    format!("{}.{} GiB", tenths / 10, tenths % 10)
-}
-
-/// A fact in a line; settings and counters are too many.
+/// A fact in a line; counters are told together.
 fn fact(fact: &HostFact) -> Option<String> {
-    Some(match fact {
-        HostFact::System(system) => {
-            let on = if system.virtualised { " (itself a VM)" } else { "" };
-            let (kernel, architecture, memory) = (&system.kernel, &system.architecture, gib(system.memory_bytes));
-            let (cpus, clock) = (&system.online_cpus, &system.clock_source);
-            format!("kernel {kernel} {architecture}{on}, CPUs {cpus}, memory {memory}, clock {clock}")
-        }
-        HostFact::Nic(nic) => {
-            let driver = if nic.driver.is_empty() { &nic.kind } else { &nic.driver };
-            let (watched, up) = (if nic.watched { ", watched" } else { "" }, if nic.up { "" } else { ", down" });
-            let most = nic.most_queues.map_or_else(String::new, |most| format!(" of {most}"));
-            let cpus: Vec<_> = nic.interrupts.iter().map(|irq| irq.effective_cpus.as_str()).collect();
-            let interrupts =
-                if cpus.is_empty() { String::new() } else { format!(", interrupts on CPU {}", cpus.join(" ")) };
-            let spread =
-                nic.rps_cpus.iter().any(|mask| mask.chars().any(|digit| digit.is_ascii_hexdigit() && digit != '0'));
-            let rps = if spread { ", RPS on" } else { "" };
-            let rings = nic.rings.map_or_else(String::new, |rings| {
-                format!(", rings of {} (of {}) and {} (of {})", rings.rx, rings.most_rx, rings.tx, rings.most_tx)
-            });
-            let (name, rx, tx) = (&nic.name, nic.rx_queues, nic.tx_queues);
-            format!("{name} ({driver}): {rx} rx and {tx} tx queues{most}{rings}{interrupts}{rps}{watched}{up}")
-        }
-        HostFact::Disk(disk) => {
-            let turns = if disk.rotational { "rotational" } else { "not rotational" };
-            let depth = disk.queue_depth.map_or_else(String::new, |depth| format!(", queue of {depth}"));
-            let wbt = disk.wbt_latency_us.map_or_else(String::new, |us| format!(", writeback throttled at {us} µs"));
-            format!("{} ({}): {turns}, scheduler {}{depth}{wbt}", disk.name, gib(disk.size_bytes), disk.scheduler)
-        }
-        HostFact::Guest(guest) => {
-            let cpu = if guest.cpu_max.is_empty() { String::new() } else { format!(", cpu.max {}", guest.cpu_max) };
-            let memory =
-                if guest.memory_max.is_empty() { String::new() } else { format!(", memory.max {}", guest.memory_max) };
-            format!("{} {} ({}, pid {}){cpu}{memory}", guest.kind, guest.name, guest.runtime, guest.tgid)
-        }
-        HostFact::Gap { what, reason } => format!("not looked at: {what}, {reason}"),
-        HostFact::Settings { settings } => format!("{} settings, with --format json", settings.len()),
-        HostFact::Counters { .. } => return None,
-    })
+    match fact {
+        HostFact::Settings { settings } => Some(format!("{} settings, with --format json", settings.len())),
+        fact => host::told(fact).map(|(name, text)| format!("{name}: {text}")),
+    }
 }
 
 /// What the kernel's counters of losses grew by over the run.
@@ -284,25 +244,10 @@ fn changed(host: &[HostFact]) -> Option<String> {
         _ => None,
     });
     let (first, last) = (counters.next()?, counters.next_back()?);
-    let before = |name: &str| first.iter().find(|counter| counter.name == name).map_or(0, |counter| counter.value);
-    let grown = last.iter().map(|counter| (counter.name.as_str(), counter.value.saturating_sub(before(&counter.name))));
-    let grown: Vec<_> = grown.filter(|(_, more)| *more > 0).map(|(name, more)| format!("{name} +{more}")).collect();
+    let grown = host::grown(first, last);
+    let grown: Vec<_> = grown.iter().map(|(name, more)| format!("{name} +{more}")).collect();
     Some(match grown.as_slice() {
         [] => "none of the kernel's counters of losses grew".to_owned(),
         grown => format!("grew meanwhile: {}", grown.join(", ")),
     })
-}
-
-fn spent(cost: &CostFact) -> Vec<String> {
-    let memory =
-        cost.peak_memory_bytes.map_or_else(String::new, |bytes| format!(", at most {} MiB of memory", bytes >> 20));
-    let cpu = DurNs(cost.user_ns.saturating_add(cost.system_ns));
-    let mut lines = vec![format!("{cpu} of CPU in {}{memory}", DurNs(cost.elapsed_ns))];
-    let total = cost.programs.iter().fold(DurNs::ZERO, |sum, program| sum.plus(DurNs(program.run_ns)));
-    let runs = cost.programs.iter().fold(0_u64, |sum, program| sum.saturating_add(program.runs));
-    lines.push(match cost.programs.as_slice() {
-        [] => "kernel programs: not counted, as kernel.bpf_stats_enabled was 0".to_owned(),
-        _ => format!("kernel programs: {total} in {runs} runs, the counting included"),
-    });
-    lines
 }
