@@ -8,10 +8,9 @@ use super::incident::Incident;
 use super::manifest::{Addresses, FORMAT_VERSION, LeftOut, Manifest};
 use super::pseudonym::Pseudonyms;
 use super::read::RECORDING;
-use super::stacks::Stacks;
 use super::{BundleError, IncidentRecord, SecretKey, rewrite, write};
 use crate::event::{Body, Event, Fact};
-use crate::flame::{Empty, Flame, Graph};
+use crate::flame::{Empty, Flame, Graph, ThreadTimes};
 use crate::host::{CostFact, HostFact};
 use crate::pipeline::{Collector, Output};
 use crate::sink::{Context, JsonSink, Names, Sink};
@@ -85,7 +84,6 @@ struct Gathering {
     recording: Writer<File>,
     collector: Collector,
     told: Told,
-    stacks: Stacks,
 }
 
 /// What is made of the outputs.
@@ -93,6 +91,7 @@ struct Told {
     names: Names,
     ledgers: JsonSink<Packed>,
     flame: Flame,
+    threads: ThreadTimes,
     incident: Incident,
     host: Vec<HostFact>,
     cost: Option<CostFact>,
@@ -107,25 +106,24 @@ impl Gathering {
             addresses,
             pseudonyms: Pseudonyms::new()?,
             recording: Writer::new(tempfile::tempfile_in(folder)?, Compression::Zstd)?,
-            collector: Collector::new().telling_hops(),
+            collector: Collector::new().telling_hops().telling_activities(),
             told: Told {
                 names: Names::default(),
                 ledgers,
                 flame: Flame::new(),
+                threads: ThreadTimes::new(),
                 incident: Incident::default(),
                 host: Vec::new(),
                 cost: None,
                 losses: Vec::new(),
                 failed: None,
             },
-            stacks: Stacks::default(),
         })
     }
 
     fn push(&mut self, mut record: Vec<u8>) -> Result<(), BundleError> {
         let plain = self.addresses == Addresses::Plain;
         if let Ok(event) = rewrite(&mut record, &mut self.pseudonyms, plain)? {
-            self.stacks.push(&event);
             self.told.learn(&event);
         }
         self.recording.write(&record)?;
@@ -135,7 +133,7 @@ impl Gathering {
     }
 
     fn finish(self) -> Result<(Manifest, Vec<Draft>, IncidentRecord), BundleError> {
-        let Self { addresses, recording, collector, mut told, stacks, .. } = self;
+        let Self { addresses, recording, collector, mut told, .. } = self;
         collector.finish(&mut |output| told.take(&output));
         if let Some(error) = told.failed {
             return Err(error.into());
@@ -159,11 +157,7 @@ impl Gathering {
             None => left_out.push(LeftOut::new("what whylag itself has cost", "the recording does not say")),
             Some(cost) => drafts.push(json(COST, "what whylag itself has cost", cost)?),
         }
-        match stacks.folded() {
-            None => left_out.push(LeftOut::new("stacks of threads", "the recording has none")),
-            Some(folded) => drafts.push(Draft::new("stacks.folded", "stacks of threads, in ns", folded.into_bytes())),
-        }
-        draw(&told.flame, &mut drafts, &mut left_out)?;
+        draw((&told.flame, &told.threads), &mut drafts, &mut left_out)?;
         Ok((manifest(addresses, left_out), drafts, incident))
     }
 }
@@ -174,6 +168,7 @@ impl Told {
             self.names.learn(fact);
         }
         self.flame.push(output);
+        self.threads.push(output);
         self.incident.push(output, &self.names);
         let context = Context { names: &self.names, dropped: 0 };
         let written = self.ledgers.write(output, context).and_then(|()| match output {
@@ -208,7 +203,11 @@ fn json(name: &'static str, about: &'static str, value: &impl Serialize) -> Resu
 }
 
 /// The graphs that there is anything to draw for.
-fn draw(flame: &Flame, drafts: &mut Vec<Draft>, left_out: &mut Vec<LeftOut>) -> Result<(), BundleError> {
+fn draw(
+    (flame, threads): (&Flame, &ThreadTimes),
+    drafts: &mut Vec<Draft>,
+    left_out: &mut Vec<LeftOut>,
+) -> Result<(), BundleError> {
     let mut add = |graph: Result<Graph, Empty>, [svg, folded]: [&'static str; 2], about: &'static str| match graph {
         Err(empty) => {
             left_out.push(LeftOut::new(about, empty.to_string()));
@@ -221,7 +220,9 @@ fn draw(flame: &Flame, drafts: &mut Vec<Draft>, left_out: &mut Vec<LeftOut>) -> 
         }
     };
     add(flame.delay(), ["delay.svg", "delay.folded"], "flame graph of the delay of slow checks")?;
-    Ok(add(flame.diff(), ["diff.svg", "diff.folded"], "flame graph of a slow check against a healthy one")?)
+    add(flame.diff(), ["diff.svg", "diff.folded"], "flame graph of a slow check against a healthy one")?;
+    add(threads.cpu(), ["cpu.svg", "cpu.folded"], "flame graph of watched threads on a CPU")?;
+    Ok(add(threads.offcpu(), ["offcpu.svg", "offcpu.folded"], "flame graph of watched threads off their CPU")?)
 }
 
 fn manifest(addresses: Addresses, left_out: Vec<LeftOut>) -> Manifest {

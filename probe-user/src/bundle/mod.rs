@@ -27,7 +27,6 @@ mod pseudonym;
 mod read;
 mod rewrite;
 mod search;
-mod stacks;
 #[cfg(test)]
 mod tests;
 mod write;

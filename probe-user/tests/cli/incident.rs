@@ -2,10 +2,13 @@
 
 use crate::made::{HOSTILE, Made};
 use crate::whylag::{Run, whylag};
-use probe_user::event::{Body, Fact, decode, fact_record};
+use probe_user::clock::DurNs;
+use probe_user::event::{Body, Fact, TaskFact, TaskId, decode, fact_record};
 use probe_user::source::recording::{Compression, Reader, Writer};
+use probe_user::stack::{FrameFact, Function, ModuleFact, Nameless, StackEnd, StackFact, Taken, TakenFact};
 use serde_json::Value;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
@@ -102,7 +105,7 @@ fn its_flame_graphs_are_those_that_are_drawn_from_it() {
     let bundle = folder.path().join("bundle");
     exported(&data("lock-holder-computes.whylag"), &bundle, &[]);
     extracted(&bundle, inside.path());
-    for kind in ["delay", "diff"] {
+    for kind in ["delay", "diff", "offcpu"] {
         for format in ["svg", "folded"] {
             let drawn = whylag(["flame", text(&bundle), "--kind", kind, "--format", format]).stdout;
             assert_eq!(drawn, fs::read_to_string(inside.path().join(format!("{kind}.{format}"))).unwrap());
@@ -128,7 +131,7 @@ fn an_incident_is_shown_with_cause_offender_and_what_was_left_out() {
     assert_eq!(incident["causes"][0]["component"], "lock");
     assert_eq!(incident["actions"], Value::Array(Vec::new()));
     assert_eq!(incident["timeline"].as_array().unwrap().len(), 38);
-    assert_eq!(json.of_type("bundle")[0]["members"].as_array().unwrap().len(), 8);
+    assert_eq!(json.of_type("bundle")[0]["members"].as_array().unwrap().len(), 10);
     assert_eq!(json.of_type("loss").len(), 1);
 }
 
@@ -273,8 +276,31 @@ fn renamed(name: &str) -> Vec<u8> {
             _ => {}
         }
         writer.write(&fact_record(event.at, &fact).unwrap()).unwrap();
+        if matches!(*fact, Fact::Clock(_)) {
+            code(name).iter().for_each(|fact| writer.write(&fact_record(event.at, fact).unwrap()).unwrap());
+        }
     }
     writer.finish().unwrap()
+}
+
+/// A thread of that name, sampled once in a function of that name, inlined in another of a file of that
+/// name, called from a place without a name in a module of that name.
+fn code(name: &str) -> Vec<Fact> {
+    let id = TaskId { tgid: 77, tid: 77 };
+    let function = || Function { name: name.to_owned(), file: name.to_owned(), line: 7 };
+    let frame = |id, functions, unknown| FrameFact { id, module: Some(1), address: 64, functions, unknown };
+    let sample = Taken::Sample { period: DurNs(10_000_000) };
+    let comm = name.to_owned();
+    let task = TaskFact { id, start_time_ns: 0, comm, cgroup: String::new(), state: 'R', wchan: None };
+    vec![
+        Fact::Task(task),
+        Fact::Module(ModuleFact { id: 1, name: name.to_owned(), build_id: name.to_owned() }),
+        Fact::Frame(frame(1, vec![function()], None)),
+        Fact::Frame(frame(2, vec![function()], None)),
+        Fact::Frame(frame(3, Vec::new(), Some(Nameless::NoSymbol))),
+        Fact::Stack(StackFact { id: 1, frames: vec![1, 2, 3], end: StackEnd::Entry }),
+        Fact::Taken(TakenFact { task: id, why: sample, user: Some(1), kernel: Vec::new() }),
+    ]
 }
 
 fn hostile_names() -> Vec<String> {
@@ -303,16 +329,79 @@ fn hostile_names_go_through_every_output_and_come_back() {
             let obeyed = |c: char| c.is_control() && c != '\n' || ('\u{202a}'..='\u{202e}').contains(&c);
             assert!(!run.stdout.contains(obeyed), "{command:?} of {name:?}");
         }
-        let svg = whylag(["flame", text(&bundle)]).stdout;
-        let mut xml = quick_xml::Reader::from_str(&svg);
-        let mut scripts = 0;
-        loop {
-            match xml.read_event().unwrap() {
-                quick_xml::events::Event::Start(tag) if tag.name().as_ref() == b"script" => scripts += 1,
-                quick_xml::events::Event::Eof => break,
-                _ => {}
-            }
+        let scripts = ["delay", "cpu", "offcpu"].map(|kind| scripts(&drawn(&bundle, kind, "svg")));
+        assert!(scripts.iter().all(|scripts| *scripts <= 1), "only the graph's own");
+        in_other_formats(&bundle);
+    }
+}
+
+fn drawn(bundle: &Path, kind: &str, format: &str) -> Vec<u8> {
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("out");
+    let run = whylag(["flame", text(bundle), "--kind", kind, "--format", format, "-o", text(&out)]);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    fs::read(out).unwrap()
+}
+
+fn scripts(svg: &[u8]) -> usize {
+    let mut xml = quick_xml::Reader::from_reader(svg);
+    let (mut scripts, mut buffer) = (0, Vec::new());
+    loop {
+        match xml.read_event_into(&mut buffer).unwrap() {
+            quick_xml::events::Event::Start(tag) if tag.name().as_ref() == b"script" => scripts += 1,
+            quick_xml::events::Event::Eof => return scripts,
+            _ => {}
         }
-        assert!(scripts <= 1, "only the graph's own");
+    }
+}
+
+/// The function's name is one name in each of them, and the same.
+fn in_other_formats(bundle: &Path) {
+    let folded = String::from_utf8(drawn(bundle, "cpu", "folded")).unwrap();
+    let (tower, time) = folded.trim_end_matches('\n').rsplit_once(' ').unwrap();
+    let levels: Vec<_> = tower.split(';').collect();
+    assert_eq!((levels.len(), time), (4, "10000000"), "a thread and three frames: {folded:.200}");
+    assert!(levels[1].chars().count() <= 121 && levels[2] == levels[3], "{folded:.200}");
+    let frames = |value: &Value| value.to_string().contains(&serde_json::to_string(levels[3]).unwrap());
+    for format in ["speedscope", "firefox"] {
+        assert!(frames(&serde_json::from_slice(&drawn(bundle, "cpu", format)).unwrap()), "{format}: {folded:.200}");
+    }
+    let mut pprof = Vec::new();
+    flate2::read::GzDecoder::new(&drawn(bundle, "cpu", "pprof")[..]).read_to_end(&mut pprof).unwrap();
+    let count = pprof.windows(levels[3].len()).filter(|bytes| *bytes == levels[3].as_bytes()).count();
+    assert!(count >= 1, "{folded:.200}");
+    assert!(!drawn(bundle, "timeline", "perfetto").is_empty());
+}
+
+/// The names of the tags and attributes of a page.
+fn markup(page: &str) -> std::collections::BTreeSet<String> {
+    let mut names = std::collections::BTreeSet::new();
+    for token in html5gum::Tokenizer::new(page) {
+        if let html5gum::Token::StartTag(tag) = token.unwrap() {
+            names.extend(tag.attributes.keys().map(|name| format!("@{}", String::from_utf8_lossy(name))));
+            names.insert(String::from_utf8_lossy(&tag.name).into_owned());
+        }
+    }
+    names
+}
+
+#[test]
+fn the_report_of_a_bundle_says_what_it_came_in_and_no_name_breaks_out_of_it() {
+    let page = |name: &str, more: &[&str]| {
+        let folder = TempDir::new().unwrap();
+        let [from, bundle, out] = ["from", "bundle", "out.html"].map(|file| folder.path().join(file));
+        fs::write(&from, renamed(name)).unwrap();
+        exported(&from, &bundle, more);
+        let run = whylag(["report", text(&bundle), "-o", text(&out)]);
+        assert_eq!((run.status, run.stdout.as_str(), run.stderr.as_str()), (0, "", ""));
+        fs::read_to_string(out).unwrap()
+    };
+    let usual = page("server", &[]);
+    for told in ["From a bundle made ", "network addresses in it are pseudonyms", "flame-cpu", "flame-offcpu"] {
+        assert!(usual.contains(told), "{told}");
+    }
+    assert!(page("server", &["--addresses"]).contains("network addresses in it are as they were seen"));
+    for name in hostile_names() {
+        assert_eq!(markup(&page(&name, &[])), markup(&usual), "{name:.80}");
     }
 }
