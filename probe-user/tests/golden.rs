@@ -1,7 +1,7 @@
 //! Golden replays: recordings of the lab's worlds, and what is concluded from them.
 //!
 //! Each `tests/data/NAME.whylag` is a run of the lab case NAME (`cargo xtask lab run NAME --record
-//! FILE`, with the groups of its threads, and services of the machine that happened to run, renamed). `NAME.expected` beside it holds a line per check,
+//! FILE`, with the groups of its threads, services of the machine that happened to run, and folders of source files, renamed). `NAME.expected` beside it holds a line per check,
 //! then episode, loss and summary as they are printed; `NAME.KIND.folded` and `NAME.KIND.svg` are
 //! its flame graphs. `UPDATE=1 cargo test --test golden` writes them anew; review the difference
 //! like code.
@@ -122,6 +122,24 @@ fn the_drawings_of_a_mutex_are_as_ever() {
     compare(&recording, "diff.folded", &flame(&recording, "diff", "folded"));
 }
 
+/// The one with stacks: the loop's code stands in it with its lines.
+#[test]
+fn the_drawings_of_a_starved_loop_show_what_it_receives_instead_and_are_as_ever() {
+    let recording = recordings().into_iter().find(|path| path.ends_with("loop-starves-replies.whylag")).unwrap();
+    let delay = flame(&recording, "delay", "folded");
+    let time = |line: &&str| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
+    let held = delay.lines().filter(|line| line.starts_with("thread;hold;app.on_cpu;thread media-loop;"));
+    let (whole, receiving) =
+        (held.clone().map(|line| time(&line)), held.filter(|line| line.contains("::Media::take;")));
+    let (whole, receiving): (u64, u64) = (whole.sum(), receiving.map(|line| time(&line)).sum());
+    assert!(receiving * 100 > whole * 80, "{receiving} of {whole} ns");
+    let svg = drawn(&flame(&recording, "delay", "svg"));
+    assert!(svg.contains("at workload/event_loop.rs:83"), "the line that receives");
+    compare(&recording, "delay.svg", &svg);
+    compare(&recording, "cpu.svg", &drawn(&flame(&recording, "cpu", "svg")));
+    compare(&recording, "cpu.folded", &flame(&recording, "cpu", "folded"));
+}
+
 #[test]
 fn each_recording_has_the_verdict_of_its_case() {
     let cases = [
@@ -138,6 +156,8 @@ fn each_recording_has_the_verdict_of_its_case() {
         ("handler-sleeps", "app.self_wait"),
         ("journal-commit", "storage.journal"),
         ("lock-holder-computes", "app.futex"),
+        // Its buffer overflows meanwhile; the checks that it does take wait for it, app.on_cpu.
+        ("loop-starves-replies", "app.socket_queue"),
         ("log-pipe-full", "app.blocked_io"),
         ("memory-inspected", "kernel.lock"),
         ("neighbour-writes", "storage.writeback"),
