@@ -127,6 +127,14 @@ scenarios! {
     an_answer_in_two_parts_without_nagle_is_not_held: "tcp-two-parts-at-once",
     a_full_send_buffer_is_the_client_that_does_not_read: "send-buffer-full",
     of_two_services_the_late_one_is_named: "one-of-two-services-late",
+    a_kernel_mutex_that_another_holds_is_a_kernel_lock: "kernel-mutex-held",
+    a_handler_that_copies_holds_no_kernel_lock: "handler-copies",
+    a_chain_of_processes_leads_to_the_one_that_computes: "processes-compute",
+    a_chain_of_processes_leads_to_the_one_that_sleeps: "processes-sleep",
+    a_chain_of_threads_leads_to_the_one_that_computes: "threads-compute",
+    a_chain_of_threads_leads_to_the_one_that_sleeps: "threads-sleep",
+    a_server_of_ten_thousand_threads_is_judged: "ten-thousand-threads",
+    processes_that_come_and_go_disturb_no_verdict: "processes-come-and-go",
 }
 
 #[test]

@@ -46,6 +46,9 @@ pub struct Export<'a> {
     pub signer: Option<&'a SecretKey>,
 }
 
+/// Begin of the symptom of an incident whose recording is cut or damaged.
+const IN_PART: &str = "only a part of the recording could be read";
+
 /// What came of it.
 #[derive(Debug)]
 pub struct Exported {
@@ -69,7 +72,7 @@ pub fn export(mut from: Reader<impl Read>, how: &Export<'_>) -> Result<Exported,
             Err(error) => damage = Some(error),
         }
     }
-    let (mut manifest, drafts, incident) = gathering.finish()?;
+    let (mut manifest, drafts, incident) = gathering.finish(damage.is_some())?;
     if let Some(damage) = &damage {
         manifest.left_out.push(LeftOut::new("the rest of the recording", damage.to_string()));
     }
@@ -132,15 +135,20 @@ impl Gathering {
         self.told.failed.take().map_or(Ok(()), |error| Err(error.into()))
     }
 
-    fn finish(self) -> Result<(Manifest, Vec<Draft>, IncidentRecord), BundleError> {
+    /// Of a recording of which only a part could be read, the bundle's has no end mark either, and the
+    /// symptom says so: nobody may take the part for the whole.
+    fn finish(self, in_part: bool) -> Result<(Manifest, Vec<Draft>, IncidentRecord), BundleError> {
         let Self { addresses, recording, collector, mut told, .. } = self;
         collector.finish(&mut |output| told.take(&output));
         if let Some(error) = told.failed {
             return Err(error.into());
         }
-        let recording = recording.finish()?;
+        let recording = if in_part { recording.finish_cut()? } else { recording.finish()? };
         let (id, bytes) = identity(&recording)?;
-        let incident = told.incident.finish(id, &told.names);
+        let mut incident = told.incident.finish(id, &told.names);
+        if in_part {
+            incident.symptom = format!("{IN_PART}: {}", incident.symptom);
+        }
         let mut left_out = left_out(addresses);
         let about = "the records, as `whylag attach --record` keeps them";
         let mut drafts = vec![

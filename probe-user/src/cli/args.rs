@@ -4,7 +4,7 @@ use super::incident::IncidentCommand;
 use super::value;
 use crate::clock::DurNs;
 use crate::event::Threshold;
-use crate::load::{SAMPLE_HZ, SAMPLE_HZ_MOST};
+use crate::load::SAMPLE_HZ_MOST;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -90,12 +90,12 @@ pub struct AttachArgs {
     /// Take stacks of watched threads in user code into the recording, for `whylag flame` [default: on with --record]
     #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
     pub stacks: Option<Switch>,
-    /// Samples of each CPU in a second; five times as many, at most 999, while checks are slow
-    #[arg(long, value_name = "HZ", default_value_t = SAMPLE_HZ, value_parser = clap::value_parser!(u32).range(1..=i64::from(SAMPLE_HZ_MOST)))]
-    pub stack_rate: u32,
-    /// Shortest time off the CPU whose stack is taken, such as 1ms
-    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = value::duration, allow_hyphen_values = true)]
-    pub stack_wait: DurNs,
+    /// Samples of each CPU in a second; five times as many, at most 999, while checks are slow [default: 99]
+    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=i64::from(SAMPLE_HZ_MOST)))]
+    pub stack_rate: Option<u32>,
+    /// Shortest time off the CPU whose stack is taken [default: 1ms]
+    #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true)]
+    pub stack_wait: Option<DurNs>,
     /// Fetch missing debug files from the servers in DEBUGINFOD_URLS, which are sent build ids of programs, nothing else
     #[arg(long)]
     pub debuginfod: bool,

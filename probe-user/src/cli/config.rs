@@ -84,9 +84,19 @@ fn user_stacks(args: &AttachArgs) -> Result<Option<UserStacks>, UsageError> {
         (Some(Switch::On), None) => Err(UsageError(
             "--stacks on needs --record FILE: stacks are kept in the recording, and `whylag flame` draws them".into(),
         )),
+        (Some(Switch::Off), _) | (None, None) if args.stack_rate.is_some() || args.stack_wait.is_some() => {
+            Err(UsageError(
+                "--stack-rate and --stack-wait are about the stacks of a recording: use them with --record FILE".into(),
+            ))
+        }
         (Some(Switch::Off), _) | (None, None) => Ok(None),
         (Some(Switch::On) | None, Some(_)) => {
-            Ok(Some(UserStacks { sample_hz: args.stack_rate, wait_min: args.stack_wait, ..UserStacks::default() }))
+            let usual = UserStacks::default();
+            Ok(Some(UserStacks {
+                sample_hz: args.stack_rate.unwrap_or(usual.sample_hz),
+                wait_min: args.stack_wait.unwrap_or(usual.wait_min),
+                ..usual
+            }))
         }
     }
 }

@@ -148,6 +148,14 @@ impl<W: Write> Writer<W> {
     /// When the rest cannot be written.
     pub fn finish(mut self) -> Result<W, RecordingError> {
         self.to.as_write().write_all(&0_u32.to_le_bytes())?;
+        self.finish_cut()
+    }
+
+    /// Gives the file back without an end mark: of a run of which not all is known.
+    ///
+    /// # Errors
+    /// When the rest cannot be written.
+    pub fn finish_cut(self) -> Result<W, RecordingError> {
         let mut file = match self.to {
             Sink::Plain(buffer) => buffer.into_inner().map_err(io::IntoInnerError::into_error)?,
             Sink::Zstd(encoder) => encoder.finish()?,

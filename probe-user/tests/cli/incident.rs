@@ -123,7 +123,7 @@ fn an_incident_is_shown_with_cause_offender_and_what_was_left_out() {
     assert!(said.contains("38 of 101 checks slow at pnic0"), "{said}");
     let shown = whylag(["incident", "show", text(&bundle)]);
     assert_eq!((shown.status, shown.stderr.as_str()), (0, ""));
-    for words in ["app.futex 100 %", "stats-rollup", "trigger", "what helps", "payload of packets", "signed      no"] {
+    for words in ["app.futex >99 %", "stats-rollup", "trigger", "what helps", "payload of packets", "signed      no"] {
         assert!(shown.stdout.contains(words), "{words} is missing in {}", shown.stdout);
     }
     let json = whylag(["incident", "show", text(&bundle), "--format", "json"]);
@@ -159,7 +159,7 @@ fn bundles_are_found_by_what_they_are_about() {
     assert_eq!(found(&["--component", "lock", "--target", "pnic0"]), ["lock-holder-computes"]);
     assert_eq!(found(&["--component", "lock", "--target", "tap7"]), [""; 0]);
     let list = whylag(["incident", "list", text(folder.path()), "--component", "lock"]);
-    assert!(list.stdout.contains("app.futex 100 %") && list.stdout.contains("lock-holder-computes"), "{}", list.stdout);
+    assert!(list.stdout.contains("app.futex >99 %") && list.stdout.contains("lock-holder-computes"), "{}", list.stdout);
     let none = whylag(["incident", "list", text(folder.path()), "--cause", "nic"]);
     assert_eq!((none.status, none.stdout.as_str()), (0, ""));
     assert!(none.stderr.contains("no bundle in"), "{}", none.stderr);
@@ -246,7 +246,33 @@ fn of_a_cut_recording_all_that_can_be_read_is_bundled_then_it_says_so() {
     run.fails_with(1, &["cut off", "is in the bundle"]);
     let shown = whylag(["incident", "show", text(&bundle)]);
     assert!(shown.stdout.contains("the rest of the recording"), "{}", shown.stdout);
-    assert_eq!(replayed(&bundle).of_type("summary").len(), 1);
+    assert!(shown.stdout.contains("only a part of the recording could be read: "), "{}", shown.stdout);
+    let replay = whylag(["replay", text(&bundle), "--format", "json"]);
+    replay.fails_with(1, &["only a part of", "cut off"]);
+    assert_eq!(replay.of_type("summary").len(), 1);
+    let list = whylag(["incident", "list", text(&bundle)]);
+    assert!(list.stdout.contains("only a part of the recording"), "{}", list.stdout);
+    let page = folder.path().join("page.html");
+    whylag(["report", text(&bundle), "-o", text(&page)]).fails_with(1, &["only a part of"]);
+}
+
+#[test]
+fn where_no_check_was_seen_nothing_is_called_healthy() {
+    let folder = TempDir::new().unwrap();
+    let (start, bundle) = (folder.path().join("start"), folder.path().join("bundle"));
+    fs::write(&start, &Made::story().file(0)[..64]).unwrap();
+    whylag(["incident", "export", "--from", text(&start), "-o", text(&bundle)]).fails_with(1, &["cut off"]);
+    let list = whylag(["incident", "list", text(&bundle)]);
+    assert!(list.stdout.contains("nothing seen") && !list.stdout.contains("healthy"), "{}", list.stdout);
+}
+
+#[test]
+fn no_name_of_a_file_makes_a_line_of_its_own_in_the_list() {
+    let folder = TempDir::new().unwrap();
+    let bundle = folder.path().join("in\nvented  healthy");
+    exported(&data("lock-holder-computes.whylag"), &bundle, &[]);
+    let list = whylag(["incident", "list", text(folder.path())]);
+    assert_eq!(list.stdout.lines().count(), 2, "{}", list.stdout);
 }
 
 /// What a tenant may call its things.

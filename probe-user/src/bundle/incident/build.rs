@@ -193,7 +193,7 @@ impl Incident {
     fn causes(&self, names: &Names) -> Vec<CauseRecord> {
         let parts = self.episodes.iter().flat_map(|episode| episode.causes.iter().map(move |part| (episode, part)));
         let mut causes: Vec<_> = parts.map(|(episode, part)| cause(part, names.target(episode.target))).collect();
-        causes.sort_by_key(|cause| std::cmp::Reverse(cause.ns));
+        causes.sort_by(|one, two| two.share.total_cmp(&one.share).then(two.ns.cmp(&one.ns)));
         causes.truncate(MOST);
         causes
     }

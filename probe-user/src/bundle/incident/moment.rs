@@ -4,7 +4,7 @@ use super::{MomentRecord, clipped};
 use crate::attribution::{Judged, Stall, Verdict};
 use crate::clock::MonoNs;
 use crate::journey::Outcome;
-use crate::sink::Names;
+use crate::sink::{self, Names};
 use std::collections::BTreeMap;
 
 /// Most moments in a timeline.
@@ -99,7 +99,7 @@ fn verdict(verdict: &Verdict) -> (Option<String>, String) {
 }
 
 pub(super) fn percent(cause: &str, share: f64) -> String {
-    format!("{cause} {:.0} %", share * 100.0)
+    format!("{cause} {}", sink::percent(share))
 }
 
 /// A stall of storage.

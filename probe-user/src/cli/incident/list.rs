@@ -5,7 +5,7 @@ use crate::attribution::CAUSES;
 use crate::bundle::{Facets, Found, search};
 use crate::cli::args::Format;
 use crate::cli::{Outcome, UsageError, terminal};
-use crate::sink::printable;
+use crate::sink::{percent, printable};
 use anyhow::Context;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -68,14 +68,13 @@ fn write(found: &Found, format: Format, out: &mut impl Write) -> io::Result<()> 
     }
     let incident = &found.incident;
     let verdict = incident.verdicts.first().map_or_else(
-        || "healthy".to_owned(),
+        || if incident.counts.checks == 0 { "nothing seen" } else { "healthy" }.to_owned(),
         |verdict| {
-            let share = verdict.share.map_or_else(String::new, |share| format!(" {:.0} %", share * 100.0));
+            let share = verdict.share.map_or_else(String::new, |share| format!(" {}", percent(share)));
             format!("{}{share}", verdict.cause.as_deref().unwrap_or(&verdict.status))
         },
     );
     let started = incident.started_at.as_deref().and_then(|at| at.get(..19)).unwrap_or("-");
-    let lines = format!("{started}  {verdict}  {}\n    {path}\n", incident.symptom);
-    let lines: Vec<_> = lines.lines().map(printable).collect();
-    writeln!(out, "{}", lines.join("\n"))
+    writeln!(out, "{}", printable(&format!("{started}  {verdict}  {}", incident.symptom)))?;
+    writeln!(out, "    {}", printable(&path))
 }

@@ -6,7 +6,7 @@ use crate::cli::args::Format;
 use crate::cli::{Outcome, terminal};
 use crate::clock::DurNs;
 use crate::host::{self, CostFact, HostFact};
-use crate::sink::printable;
+use crate::sink::{percent, printable};
 use anyhow::Context;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -101,7 +101,7 @@ impl Shown {
         page.list(
             "verdict",
             self.incident.verdicts.iter().map(|verdict| {
-                let share = verdict.share.map_or_else(String::new, |share| format!(" {:.0} %", share * 100.0));
+                let share = verdict.share.map_or_else(String::new, |share| format!(" {}", percent(share)));
                 let reason = verdict.reason.as_deref().map_or_else(String::new, |reason| format!(": {reason}"));
                 let cause = verdict.cause.as_deref().map_or_else(String::new, |cause| format!(" {cause}"));
                 format!("{}: {}{cause}{share}{reason}", verdict.target, verdict.status)
@@ -118,8 +118,8 @@ impl Shown {
                     "" => format!(", {}", offender.device),
                     comm => format!(", {comm} (pid {}/{}) {}", offender.tgid, offender.tid, offender.cgroup),
                 });
-                let (time, share) = (DurNs(part.ns), part.share * 100.0);
-                format!("{} {share:.0} %, {time} of {} checks{}", part.cause, part.checks, who.unwrap_or_default())
+                let (time, share) = (DurNs(part.ns), percent(part.share));
+                format!("{} {share}, {time} of {} checks{}", part.cause, part.checks, who.unwrap_or_default())
             }),
         );
         if let Some(part) = incident.causes.first() {
