@@ -87,6 +87,9 @@ impl Attach {
         command.args(["--format", "json", "--duration", LONGEST_RUN]);
         command.args(["--threshold".to_owned(), format!("{}ms", SLOW_MS * case.slowdown)]);
         command.args(["--lost-after".to_owned(), format!("{}s", case.lost_after_s() * case.slowdown)]);
+        if let Some(size) = case.ring_size {
+            command.args(["--ring-size", size]);
+        }
         if let Some(file) = &self.record {
             // The latest case is kept; whylag itself writes over nothing.
             let _ = std::fs::remove_file(file);
