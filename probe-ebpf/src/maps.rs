@@ -2,7 +2,7 @@
 
 use core::cell::{Cell, UnsafeCell};
 
-use crate::atomic;
+use crate::{atomic, emit};
 use aya_ebpf::{
     btf_maps::{Array, ArrayOfMaps, LruHashMap, PerCpuArray, RingBuf},
     macros::btf_map,
@@ -238,7 +238,11 @@ pub(crate) struct LockWait {
 }
 
 impl LockWait {
-    pub(crate) const NONE: Self = Self { began_ns: 0, lock: 0, flags: 0, reserved: 0 };
+    #[inline(always)]
+    pub(crate) fn none() -> Self {
+        let zero = emit::zero();
+        Self { began_ns: zero, lock: zero, flags: zero as u32, reserved: zero as u32 }
+    }
 }
 
 impl Spinning {
@@ -260,16 +264,17 @@ impl Spinning {
     #[inline(always)]
     pub(crate) fn forget(&self) {
         self.thread.set(0);
-        self.wait.set(LockWait::NONE);
+        self.wait.set(LockWait::none());
         self.clear();
     }
 
     /// All has been told.
     #[inline(always)]
     pub(crate) fn clear(&self) {
-        self.sum_ns.set(0);
-        self.longest_ns.set(0);
-        self.waits.set(0);
+        let zero = emit::zero();
+        self.sum_ns.set(zero);
+        self.longest_ns.set(zero);
+        self.waits.set(zero as u32);
     }
 
     /// Adds a wait, whose lock had the owner that was noted.

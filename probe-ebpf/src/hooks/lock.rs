@@ -54,7 +54,7 @@ pub(crate) fn end(ctx: &BtfTracePointContext) {
     if state.spinning.is_of(slice) {
         add(state, &wait, now());
     }
-    state.spinning.wait.set(LockWait::NONE);
+    state.spinning.wait.set(LockWait::none());
 }
 
 /// A watched thread leaves the CPU: what has not been told yet is.
