@@ -61,8 +61,19 @@ pub(crate) fn end(ctx: &BtfTracePointContext) {
 #[inline(always)]
 pub(crate) fn slice_ends(state: &CpuState) {
     let spinning = &state.spinning;
-    if spinning.sum_ns.get() >= SPIN_LEAST_NS && spinning.is_of(slice(this_thread())) {
-        tell(spinning, now());
+    let wait = spinning.wait.get();
+    let is_open = wait.began_ns != 0;
+    if (is_open || spinning.sum_ns.get() != 0) && spinning.is_of(slice(this_thread())) {
+        let now_ns = now();
+        // Who spins for a mutex gives its CPU away when another needs that, before the kernel tells that
+        // it will sleep for the mutex from then on.
+        // <https://github.com/torvalds/linux/blob/v6.12/kernel/locking/mutex.c>
+        if is_open {
+            spinning.add(&wait, now_ns.saturating_sub(wait.began_ns));
+        }
+        if spinning.sum_ns.get() >= SPIN_LEAST_NS {
+            tell(spinning, now_ns);
+        }
     }
     spinning.forget();
 }
