@@ -8,6 +8,7 @@ use crate::{ci, demo, packages, setup, vm, workspace};
 pub(crate) fn run() -> Result<()> {
     setup::run()?;
     packages::ensure(demo::PACKAGES)?;
+    vm::prepare();
     workspace::run("tests", workspace::cargo().args(["test", "--workspace", "--no-fail-fast"]))?;
     vm::smoke()?;
     ci::gate()

@@ -5,31 +5,26 @@
 //! user's cache; nothing is installed. The processor is emulated in software, so this works
 //! wherever the project builds, and everything in the machine is some ten times slower.
 
-mod archive;
+mod binaries;
 mod boot;
-mod debian;
-mod image;
 mod marks;
-mod modules;
 mod turn;
 
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::Subcommand;
+use virtual_machine::{Contents, Image, Release, Store, permitted};
 
 use crate::{packages, setup, workspace};
-use debian::Store;
-use image::{Binaries, Image};
+use binaries::Binaries;
 use marks::Marks;
 
-/// A kernel to run on: the newest that a suite has.
+/// A kernel to run on.
 #[derive(Debug)]
 pub(crate) struct Row {
-    /// Its name on the command line.
-    pub(crate) name: &'static str,
-    /// The suite of Debian that has it.
-    pub(crate) suite: &'static str,
+    /// Which.
+    pub(crate) release: Release,
     /// Cases that this kernel cannot resolve. A wrong verdict fails anyway.
     pub(crate) unresolved: &'static [&'static str],
 }
@@ -37,9 +32,9 @@ pub(crate) struct Row {
 /// The kernels.
 pub(crate) const KERNELS: &[Row] = &[
     // What a thread does with its sockets is told by tracepoints that came with 6.3.
-    Row { name: "6.1", suite: "bookworm-security", unresolved: &["server-silent", "dependency-late"] },
-    Row { name: "6.12", suite: "trixie-security", unresolved: &[] },
-    Row { name: "newest", suite: "trixie-backports", unresolved: &[] },
+    Row { release: Release::OLDEST, unresolved: &["server-silent", "dependency-late"] },
+    Row { release: Release::MIDDLE, unresolved: &[] },
+    Row { release: Release::NEWEST, unresolved: &[] },
 ];
 
 /// The cases that are run if none is named.
@@ -55,6 +50,11 @@ const SMOKE: &[&str] = &[
 
 /// By how much the times of a case are longer than on a machine that is not emulated.
 const SLOWDOWN: u64 = 6;
+
+/// Programs of this machine that the lab calls.
+const COMMANDS: &[&str] = &["ip", "tc", "chrt", "true"];
+/// The modules that worlds and faults are made of.
+const MODULES: &[&str] = &["veth", "tun", "sch_tbf", "sch_ingress", "cls_bpf"];
 
 /// Debian packages whose programs the image takes along or is made with.
 const PACKAGES: &[&str] = &["iproute2", "xz-utils"];
@@ -111,8 +111,8 @@ pub(crate) fn run(verb: &Verb) -> Result<()> {
 fn list() -> Result<()> {
     let store = Store::open()?;
     for row in KERNELS {
-        let cached = store.cached(row).map_or_else(|| "not fetched yet".to_owned(), |kernel| kernel.release);
-        println!("{:8} {:18} {cached}", row.name, row.suite);
+        let cached = store.cached(row.release).map_or_else(|| "not fetched yet".to_owned(), |kernel| kernel.release);
+        println!("{:8} {:18} {cached}", row.release.name, row.release.suite);
     }
     Ok(())
 }
@@ -122,7 +122,7 @@ fn run_all(args: &RunArgs) -> Result<()> {
     let binaries = build()?;
     if args.update {
         let store = Store::open()?;
-        rows.iter().try_for_each(|row| store.forget(row))?;
+        rows.iter().try_for_each(|row| store.forget(row.release))?;
     }
     let store = fetch(&rows)?;
     let job = match &args.exec {
@@ -133,10 +133,10 @@ fn run_all(args: &RunArgs) -> Result<()> {
     for row in rows {
         match try_kernel(&store, row, &binaries, &job) {
             Ok(marks) if args.exec.is_some() || marks.are_good(row) => {}
-            Ok(_) => failed.push(row.name),
+            Ok(_) => failed.push(row.release.name),
             Err(error) => {
-                eprintln!("{}: {error:#}", row.name);
-                failed.push(row.name);
+                eprintln!("{}: {error:#}", row.release.name);
+                failed.push(row.release.name);
             }
         }
     }
@@ -169,7 +169,7 @@ fn chosen(args: &RunArgs) -> Result<Vec<&'static Row>> {
         return Ok(KERNELS.iter().collect());
     }
     let find = |name: &String| {
-        let row = KERNELS.iter().find(|row| row.name == name);
+        let row = KERNELS.iter().find(|row| row.release.name == name);
         row.with_context(|| format!("no kernel is called {name}; see cargo xtask vm list"))
     };
     args.kernels.iter().map(find).collect()
@@ -178,13 +178,15 @@ fn chosen(args: &RunArgs) -> Result<Vec<&'static Row>> {
 /// Boots a kernel, runs the job, and marks what came of it.
 fn try_kernel(store: &Store, row: &Row, binaries: &Binaries, job: &[Vec<String>]) -> Result<Marks> {
     let qemu = store.qemu()?;
-    let kernel = store.kernel(row)?;
-    eprintln!("==> {} ({})", row.name, kernel.release);
-    let image = Image::build(store, &kernel, binaries, job)?;
+    let kernel = store.kernel(row.release)?;
+    eprintln!("==> {} ({})", row.release.name, kernel.release);
     let _turn = turn::take()?;
+    let programs = binaries.all();
+    let contents = Contents { programs: &programs, commands: COMMANDS, modules: MODULES, job };
+    let image = Image::build(store.directory().join(format!("image-{}", kernel.release)), &kernel, &contents)?;
     let started = Instant::now();
     let marks = boot::run(&binaries.lab(), &qemu, &kernel, &image)?;
-    eprintln!("    {} in {:.0?}", row.name, started.elapsed());
+    eprintln!("    {} in {:.0?}", row.release.name, started.elapsed());
     Ok(marks)
 }
 
@@ -192,14 +194,23 @@ fn try_kernel(store: &Store, row: &Row, binaries: &Binaries, job: &[Vec<String>]
 /// kernel, threads and packets, and a quiet host that must be blamed for nothing.
 const SHORT: (&[&str], &[&str]) = (&["6.1", "newest"], &["healthy", "lock-holder-computes", "shaper"]);
 
-/// Set to `0`, it keeps `cargo xtask test` from starting virtual machines.
-const SWITCH: &str = "WHYLAG_TEST_VM";
+/// Fetches what the short smoke and the guests of the lab need, before any test is run.
+pub(crate) fn prepare() {
+    if let Err(reason) = permitted().and_then(|()| fetch(&short())) {
+        eprintln!("==> virtual machines: cases with guests and other kernels will be skipped: {reason:#}");
+    }
+}
+
+/// The kernels of the short smoke; the guests of the lab have one of them.
+fn short() -> Vec<&'static Row> {
+    let (names, _) = SHORT;
+    KERNELS.iter().filter(|row| names.contains(&row.release.name)).collect()
+}
 
 /// The short smoke. What it needs and cannot get is a reason to skip it,
 /// which is printed.
 pub(crate) fn smoke() -> Result<()> {
-    let (names, cases) = SHORT;
-    let rows: Vec<&Row> = KERNELS.iter().filter(|row| names.contains(&row.name)).collect();
+    let ((_, cases), rows) = (SHORT, short());
     let store = match permitted().and_then(|()| fetch(&rows)) {
         Ok(store) => store,
         Err(reason) => {
@@ -212,13 +223,8 @@ pub(crate) fn smoke() -> Result<()> {
     let job = job(&cases, 1, SLOWDOWN);
     for row in rows {
         let marks = try_kernel(&store, row, &binaries, &job)?;
-        ensure!(marks.are_good(row), "whylag is not right on kernel {}", row.name);
+        ensure!(marks.are_good(row), "whylag is not right on kernel {}", row.release.name);
     }
-    Ok(())
-}
-
-fn permitted() -> Result<()> {
-    ensure!(std::env::var_os(SWITCH).is_none_or(|value| value != "0"), "{SWITCH} is 0");
     Ok(())
 }
 
@@ -228,7 +234,7 @@ fn fetch(rows: &[&Row]) -> Result<Store> {
     let store = Store::open()?;
     store.qemu().context("no QEMU")?;
     for row in rows {
-        store.kernel(row).with_context(|| format!("no kernel {}", row.name))?;
+        store.kernel(row.release).with_context(|| format!("no kernel {}", row.release.name))?;
     }
     Ok(store)
 }

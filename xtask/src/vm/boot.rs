@@ -1,7 +1,6 @@
 //! One boot: starts the machine, shows what it says, and ends it when it is done or too late.
 
 use std::{
-    fs,
     io::{BufRead, BufReader, Read},
     path::Path,
     process::{Child, Command, Stdio},
@@ -12,11 +11,9 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use super::{
-    debian::{Kernel, Qemu},
-    image::Image,
-    marks::Marks,
-};
+use virtual_machine::{Image, Kernel, Qemu, Size, last_words};
+
+use super::marks::Marks;
 
 /// Until the machine says its first word. Nearly all boots take less than 10 s; one in some
 /// dozens hangs.
@@ -25,6 +22,8 @@ const BOOT: Duration = Duration::from_secs(60);
 const SILENCE: Duration = Duration::from_secs(90);
 /// Boots until a kernel is given up. Only a boot is repeated, never a verdict.
 const ATTEMPTS: usize = 2;
+/// Room for worlds of their own, and for what takes a CPU there.
+const SIZE: Size = Size { cpus: 2, memory_mib: 1024 };
 /// Priority of the emulator, that of the lab's servers.
 const NICE: i32 = -10;
 /// How its first process announces what it does.
@@ -57,8 +56,7 @@ pub(super) fn run(lab: &Path, qemu: &Qemu, kernel: &Kernel, image: &Image) -> Re
 
 impl Machine {
     fn start(lab: &Path, qemu: &Qemu, kernel: &Kernel, image: &Image, console: &Path) -> Result<Self> {
-        let mut machine = qemu.command();
-        arguments(&mut machine, kernel, image, console);
+        let machine = virtual_machine::command(qemu, kernel, image, SIZE, console);
         let mut child = on_leash(lab, &machine)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -126,27 +124,9 @@ fn on_leash(lab: &Path, machine: &Command) -> Command {
     command
 }
 
-/// Two processors, no device but two serial lines: the kernel's console, and the job's output.
-fn arguments(command: &mut Command, kernel: &Kernel, image: &Image, console: &Path) {
-    command
-        .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1024"])
-        .args(["-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none", "-no-reboot"])
-        .arg("-chardev")
-        .arg(format!("file,id=console,path={}", console.display()))
-        .args(["-chardev", "stdio,id=job,signal=off"])
-        .args(["-serial", "chardev:console", "-serial", "chardev:job"])
-        .arg("-kernel")
-        .arg(&kernel.image)
-        .arg("-initrd")
-        .arg(image.path())
-        .args(["-append", "console=ttyS0 quiet panic=-1 rdinit=/bin/lab -- guest"]);
-}
-
 /// The end of what the kernel said.
 fn said(console: &Path) -> String {
-    let text = fs::read(console).map_or_else(|_| String::new(), |bytes| String::from_utf8_lossy(&bytes).into_owned());
-    let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
-    let tail = lines.get(lines.len().saturating_sub(CONSOLE_LINES)..).unwrap_or_default().join("\n      ");
+    let tail = last_words(console, CONSOLE_LINES).join("\n      ");
     format!("its console ({}) ends:\n      {tail}", console.display())
 }
 

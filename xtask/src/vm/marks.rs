@@ -72,9 +72,11 @@ fn details(report: &Value, mark: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use virtual_machine::Release;
+
     use super::*;
 
-    const ROW: Row = Row { name: "old", suite: "", unresolved: &["shaper"] };
+    const ROW: Row = Row { release: Release::OLDEST, unresolved: &["shaper"] };
 
     fn marks(marks: &[(&str, &str)]) -> Marks {
         let line =

@@ -1,4 +1,4 @@
-//! The kernel modules that the lab needs, in the order in which they load.
+//! The kernel modules that a machine needs, in the order in which they load.
 //!
 //! Debian's packages have no list of dependencies, which is made when they are installed; each
 //! module names what it needs in its section `.modinfo`.
@@ -13,25 +13,21 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use object::{Object, ObjectSection};
 
-/// The modules that worlds and faults are made of. A kernel that has one built in has no file of
-/// it.
-const WANTED: &[&str] = &["veth", "tun", "sch_tbf", "sch_ingress", "cls_bpf"];
-
 /// A module, ready to load.
 #[derive(Debug)]
-pub(super) struct Module {
-    pub(super) name: String,
-    pub(super) content: Vec<u8>,
+pub(crate) struct Module {
+    pub(crate) name: String,
+    pub(crate) content: Vec<u8>,
 }
 
-/// The wanted modules under `directory` and what they need, each after what it needs. `xz` unpacks
-/// them.
-pub(super) fn wanted(directory: &Path, xz: &dyn Fn() -> Command) -> Result<Vec<Module>> {
+/// The modules called `names` under `directory` and what they need, each after what it needs. A
+/// kernel that has one built in has no file of it. `xz` unpacks them.
+pub(crate) fn wanted(directory: &Path, names: &[&str], xz: &dyn Fn() -> Command) -> Result<Vec<Module>> {
     let mut files = BTreeMap::new();
     collect(directory, &mut files)?;
     ensure!(!files.is_empty(), "no modules in {}", directory.display());
     let mut found = Vec::new();
-    for name in WANTED {
+    for name in names {
         add(name, &files, xz, &mut found)?;
     }
     Ok(found)

@@ -1,5 +1,5 @@
-//! What a virtual machine starts with: the lab, whylag, the programs they call, the libraries of
-//! these, modules, and the job. All of it is this machine's own, so nothing has to be built anew.
+//! What a virtual machine starts with: the lab, the programs that are called there, the libraries
+//! of these, modules, and the job. All of it is this machine's own, so nothing has to be built anew.
 
 use std::{
     collections::BTreeSet,
@@ -12,61 +12,52 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use bpf_toolchain::LIBRARY_PATH;
 
-use super::{
-    archive::Archive,
-    debian::{Kernel, Store},
-    modules,
-};
-use crate::workspace;
+use crate::{archive::Archive, modules, store::Kernel};
 
-/// Programs of this machine that the lab calls.
-const PROGRAMS: [&str; 4] = ["ip", "tc", "chrt", "true"];
 /// The first process's standard streams, before it has mounted anything.
 const CONSOLE: (u32, u32) = (5, 1);
 
-/// The programs to be tried.
-#[derive(Debug)]
-pub(super) struct Binaries {
-    directory: PathBuf,
-}
-
-impl Binaries {
-    /// Those of one profile's build.
-    pub(super) fn of_build(profile: &str) -> Self {
-        let target = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-        Self { directory: target.unwrap_or_else(|| workspace::root().join("target")).join(profile) }
-    }
-}
-
-impl Binaries {
-    /// The lab.
-    pub(super) fn lab(&self) -> PathBuf {
-        self.directory.join("lab")
-    }
+/// What is in an image.
+#[derive(Debug, Clone, Copy)]
+pub struct Contents<'a> {
+    /// Programs by their path; the lab must be among them.
+    pub programs: &'a [PathBuf],
+    /// Programs of this machine by their name.
+    pub commands: &'a [&'a str],
+    /// Modules, which are loaded in this order, and what they need before them.
+    pub modules: &'a [&'a str],
+    /// Commands that are run one after another.
+    pub job: &'a [Vec<String>],
 }
 
 /// The file; it is removed with the value.
 #[derive(Debug)]
-pub(super) struct Image(PathBuf);
+pub struct Image(PathBuf);
 
 impl Image {
-    pub(super) fn build(store: &Store, kernel: &Kernel, binaries: &Binaries, job: &[Vec<String>]) -> Result<Self> {
-        let image = Self(store.directory().join(format!("image-{}", kernel.release)));
+    /// Writes it to `file`, for `kernel`.
+    ///
+    /// # Errors
+    /// Something of its contents is not on this machine.
+    pub fn build(file: PathBuf, kernel: &Kernel, contents: &Contents<'_>) -> Result<Self> {
+        let image = Self(file);
         let file = fs::File::create(&image.0).with_context(|| format!("cannot create {}", image.0.display()))?;
         let mut archive = Archive::new(BufWriter::new(file));
         archive.device(Path::new("dev/console"), CONSOLE.0, CONSOLE.1)?;
-        add_programs(&mut archive, binaries)?;
-        let modules = modules::wanted(&kernel.modules, &|| Command::new("xz"))?;
+        add_programs(&mut archive, contents)?;
+        let modules = modules::wanted(&kernel.modules, contents.modules, &|| Command::new("xz"))?;
         for (number, module) in modules.iter().enumerate() {
             archive.file(Path::new(&format!("modules/{number:02}-{}.ko", module.name)), &module.content)?;
         }
-        let job: String = job.iter().map(|words| words.join("\t") + "\n").collect();
+        let job: String = contents.job.iter().map(|words| words.join("\t") + "\n").collect();
         archive.file(Path::new("job"), job.as_bytes())?;
         archive.finish()?.into_inner()?;
         Ok(image)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// Where it lies.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -78,9 +69,9 @@ impl Drop for Image {
     }
 }
 
-fn add_programs<W: std::io::Write>(archive: &mut Archive<W>, binaries: &Binaries) -> Result<()> {
-    let mut programs = vec![binaries.lab(), binaries.directory.join("whylag")];
-    for name in PROGRAMS {
+fn add_programs<W: std::io::Write>(archive: &mut Archive<W>, contents: &Contents<'_>) -> Result<()> {
+    let mut programs = contents.programs.to_vec();
+    for name in contents.commands {
         programs.push(find(name).with_context(|| format!("this machine has no program {name}"))?);
     }
     let mut libraries = BTreeSet::new();

@@ -13,31 +13,31 @@ const DEVICE: u32 = 0o020_600;
 
 /// An archive that is being written.
 #[derive(Debug)]
-pub(super) struct Archive<W> {
+pub(crate) struct Archive<W> {
     to: W,
     entries: u32,
     directories: BTreeSet<String>,
 }
 
 impl<W: Write> Archive<W> {
-    pub(super) fn new(to: W) -> Self {
+    pub(crate) fn new(to: W) -> Self {
         Self { to, entries: 0, directories: BTreeSet::new() }
     }
 
     /// Adds a file that everybody may execute, and the directories above it.
-    pub(super) fn file(&mut self, path: &Path, content: &[u8]) -> Result<()> {
+    pub(crate) fn file(&mut self, path: &Path, content: &[u8]) -> Result<()> {
         let name = self.parents(path)?;
         self.entry(&name, FILE, (0, 0), content)
     }
 
     /// Adds a character device.
-    pub(super) fn device(&mut self, path: &Path, major: u32, minor: u32) -> Result<()> {
+    pub(crate) fn device(&mut self, path: &Path, major: u32, minor: u32) -> Result<()> {
         let name = self.parents(path)?;
         self.entry(&name, DEVICE, (major, minor), &[])
     }
 
     /// Writes the end.
-    pub(super) fn finish(mut self) -> Result<W> {
+    pub(crate) fn finish(mut self) -> Result<W> {
         self.entry("TRAILER!!!", 0, (0, 0), &[])?;
         Ok(self.to)
     }

@@ -13,8 +13,6 @@ use anyhow::{Context, Result, ensure};
 use bpf_toolchain::{LIBRARY_PATH, cache_dir};
 use debian_packages::{Index, Lock, Steps, install, library_dirs};
 
-use super::Row;
-
 /// The package that depends on a suite's newest kernel for virtual machines.
 const NEWEST: &str = "linux-image-cloud-amd64";
 /// Older ones misexecute kernels from 6.12 on.
@@ -26,48 +24,69 @@ const QEMU_SUITE: &str = "bookworm-backports";
 /// Suites that the libraries of QEMU are in.
 const LIBRARY_SUITES: [&str; 3] = ["bookworm", "bookworm-updates", "bookworm-security"];
 
+/// A kernel for virtual machines: the newest that a suite of Debian has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Release {
+    /// Its name on command lines and in the cache.
+    pub name: &'static str,
+    /// The suite that has it.
+    pub suite: &'static str,
+}
+
+impl Release {
+    /// The oldest that the project is tried on; it boots fastest.
+    pub const OLDEST: Self = Self { name: "6.1", suite: "bookworm-security" };
+    /// One between the two.
+    pub const MIDDLE: Self = Self { name: "6.12", suite: "trixie-security" };
+    /// The newest there is.
+    pub const NEWEST: Self = Self { name: "newest", suite: "trixie-backports" };
+}
+
 /// The part of the cache that is ours.
 #[derive(Debug)]
-pub(super) struct Store {
+pub struct Store {
     directory: PathBuf,
-    lock: Lock,
 }
 
 /// An unpacked kernel.
-#[derive(Debug)]
-pub(super) struct Kernel {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kernel {
     /// As `uname -r` says it.
-    pub(super) release: String,
+    pub release: String,
     /// The kernel itself.
-    pub(super) image: PathBuf,
+    pub image: PathBuf,
     /// Its modules.
-    pub(super) modules: PathBuf,
+    pub modules: PathBuf,
 }
 
 /// A QEMU, and where its own files lie if it is not installed.
 #[derive(Debug)]
-pub(super) struct Qemu {
+pub struct Qemu {
     root: Option<PathBuf>,
 }
 
 impl Store {
-    /// Opens it for one user at a time.
-    pub(super) fn open() -> Result<Self> {
-        ensure!(std::env::consts::ARCH == "x86_64", "virtual machines of this task are x86_64 only");
+    /// Opens it. What is in it appeared by a rename and stays, so it is read without a lock.
+    ///
+    /// # Errors
+    /// This machine is none that the kernels are for, or the user has no cache.
+    pub fn open() -> Result<Self> {
+        ensure!(std::env::consts::ARCH == "x86_64", "virtual machines of this project are x86_64 only");
         let directory = cache_dir()?.with_file_name("vm");
         fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
-        let lock = Lock::take(&directory)?;
-        Ok(Self { directory, lock })
+        Ok(Self { directory })
     }
 
     /// Where images are made.
-    pub(super) fn directory(&self) -> &Path {
+    #[must_use]
+    pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The kernel of `row` if it is there.
-    pub(super) fn cached(&self, row: &Row) -> Option<Kernel> {
-        let root = self.kernel_root(row);
+    /// The kernel of `release` if it is there.
+    #[must_use]
+    pub fn cached(&self, release: Release) -> Option<Kernel> {
+        let root = self.kernel_root(release);
         let modules = root.join("usr/lib/modules");
         let modules = if modules.exists() { modules } else { root.join("lib/modules") };
         let release = fs::read_dir(&modules).ok()?.flatten().next()?.file_name().into_string().ok()?;
@@ -77,35 +96,50 @@ impl Store {
         Some(Kernel { release, image, modules })
     }
 
-    /// Removes the kernel of `row`, so that its suite is asked again.
-    pub(super) fn forget(&self, row: &Row) -> Result<()> {
-        remove(&self.kernel_root(row))
+    /// Removes the kernel of `release`, so that its suite is asked again.
+    ///
+    /// # Errors
+    /// It is not ours to remove.
+    pub fn forget(&self, release: Release) -> Result<()> {
+        let _lock = self.lock()?;
+        remove(&self.kernel_root(release))
     }
 
-    /// The kernel of `row`, fetched if it is not there.
-    pub(super) fn kernel(&self, row: &Row) -> Result<Kernel> {
-        if let Some(kernel) = self.cached(row) {
+    /// The kernel of `release`, fetched if it is not there.
+    ///
+    /// # Errors
+    /// Debian does not answer, or its suite has no such kernel.
+    pub fn kernel(&self, release: Release) -> Result<Kernel> {
+        if let Some(kernel) = self.cached(release) {
             return Ok(kernel);
         }
-        let steps = Steps::new(&self.directory, &self.lock);
-        let mut index = self.index(row.suite, &[row.suite], &steps);
-        let root = install(&kernel_name(row), &self.directory, &mut index, &[], |index| {
+        let lock = self.lock()?;
+        let steps = Steps::new(&self.directory, &lock);
+        let mut index = self.index(release.suite, &[release.suite], &steps);
+        let root = install(&kernel_name(release), &self.directory, &mut index, &[], |index| {
             let mut names = index.dependencies(NEWEST, true)?;
             names.retain(|name| is_part_of_kernel(name));
             index.resolve(&names)
         })?;
-        self.cached(row).with_context(|| format!("there is no kernel in {}", root.display()))
+        self.cached(release).with_context(|| format!("there is no kernel in {}", root.display()))
     }
 
-    fn kernel_root(&self, row: &Row) -> PathBuf {
-        self.directory.join(kernel_name(row))
+    fn kernel_root(&self, release: Release) -> PathBuf {
+        self.directory.join(kernel_name(release))
     }
 
     /// The machine's own QEMU if it is new enough, else one from the cache, fetched if need be.
-    pub(super) fn qemu(&self) -> Result<Qemu> {
+    ///
+    /// # Errors
+    /// Debian does not answer, or has none that is new enough.
+    pub fn qemu(&self) -> Result<Qemu> {
         let installed = Qemu { root: None };
-        if installed.major().is_some_and(|major| major >= OLDEST_QEMU) {
+        if installed.is_new_enough() {
             return Ok(installed);
+        }
+        let cached = Qemu { root: Some(self.directory.join(QEMU)) };
+        if cached.is_new_enough() {
+            return Ok(cached);
         }
         let qemu = Qemu { root: Some(self.fetched_qemu()?) };
         let major = qemu.major().with_context(|| format!("QEMU does not run: {:?}", qemu.command()))?;
@@ -114,10 +148,16 @@ impl Store {
     }
 
     fn fetched_qemu(&self) -> Result<PathBuf> {
-        let steps = Steps::new(&self.directory, &self.lock);
+        let lock = self.lock()?;
+        let steps = Steps::new(&self.directory, &lock);
         let suites: Vec<&str> = LIBRARY_SUITES.into_iter().chain([QEMU_SUITE]).collect();
         let mut index = self.index(QEMU, &suites, &steps);
         install(QEMU, &self.directory, &mut index, &[], |index| index.lacking("qemu-system-x86", QEMU_SUITE))
+    }
+
+    /// Held only while something is fetched: who boots a machine waits for nobody's download.
+    fn lock(&self) -> Result<Lock> {
+        Lock::take(&self.directory)
     }
 
     fn index<'a>(&self, name: &str, suites: &[&str], steps: &'a Steps<'a>) -> Index<'a> {
@@ -128,7 +168,8 @@ impl Store {
 
 impl Qemu {
     /// The command, ready for arguments.
-    pub(super) fn command(&self) -> Command {
+    #[must_use]
+    pub fn command(&self) -> Command {
         let Some(root) = &self.root else { return Command::new("qemu-system-x86_64") };
         let mut command = Command::new(root.join("usr/bin/qemu-system-x86_64"));
         let libraries = library_dirs().map(|directory| root.join(directory).display().to_string());
@@ -139,6 +180,10 @@ impl Qemu {
         // What the machine has already is not in our tree.
         command.args(["-L", "/usr/share/seabios", "-L", "/usr/share/qemu"]);
         command
+    }
+
+    fn is_new_enough(&self) -> bool {
+        self.major().is_some_and(|major| major >= OLDEST_QEMU)
     }
 
     fn major(&self) -> Option<u32> {
@@ -155,8 +200,8 @@ fn remove(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-fn kernel_name(row: &Row) -> String {
-    format!("kernel-{}", row.name)
+fn kernel_name(release: Release) -> String {
+    format!("kernel-{}", release.name)
 }
 
 /// Whether a package is the kernel or holds a part of it, as opposed to what installs it.
