@@ -5,6 +5,7 @@
 
 use super::software::{Real, Software};
 use super::truth::Counter;
+use super::vmm::{Guest, Part};
 use super::workload::{EventLoop, Medium, ServeFault, VmFault, signature};
 use super::world::{PNIC, Shape};
 
@@ -82,6 +83,8 @@ pub enum Server {
     Process(Process),
     /// The virtual machine's stand-in.
     Vm(VmFault),
+    /// A virtual machine with a kernel of its own.
+    Guest(Guest),
     /// A server that nobody here wrote.
     Real(Real),
 }
@@ -155,7 +158,11 @@ pub enum Fault {
         /// How many.
         threads: usize,
     },
-    /// The server's cgroup gets a CPU quota.
+    /// A thread with real-time priority computes on CPU 1.
+    RealtimeHog,
+    /// Another guest computes on CPU 1.
+    NeighbourGuest,
+    /// The server's cgroup gets a CPU quota; of a guest, its virtual CPUs do.
     Quota {
         /// In percent of one CPU.
         percent: u32,
@@ -244,6 +251,12 @@ pub enum Fault {
     },
     /// Checks have one hop left when they reach the host.
     HopLimit,
+    /// An operator pauses the guest by QEMU's monitor, then continues it.
+    Paused,
+    /// The server's own fault, and meanwhile QEMU holds back what the guest wants of its disk.
+    GuestDiskSlow,
+    /// The threads of the guest's virtual CPUs are frozen by a cgroup.
+    VcpusFrozen,
     /// The client does not read answers.
     ClientReadsLate,
     /// The client does not send, then sends all that is overdue.
@@ -330,6 +343,45 @@ const POSTGRES: Server = Server::Real(Real {
 /// A web server that is asked for a page.
 const fn web(software: Software, check: &'static [&'static str]) -> Server {
     Server::Real(Real { software, check, signature: "http", handshake: false })
+}
+
+/// A guest whose server answers at once.
+const ECHO_GUEST: Guest =
+    Guest { fault: Some(ServeFault::Sleep), vcpus: 1, work_rounds: 0, apart: None, ring_packets: None };
+
+/// A guest whose server's own fault is the case.
+const fn in_guest(fault: ServeFault) -> Server {
+    Server::Guest(Guest { fault: Some(fault), ..ECHO_GUEST })
+}
+
+/// A guest some of whose threads have CPU 1, and the others CPU 0.
+const fn guest_apart(part: Part, work_rounds: u64) -> Server {
+    Server::Guest(Guest { apart: Some(part), work_rounds, ..ECHO_GUEST })
+}
+
+/// Work of a check with which a guest needs about a quarter of its CPU.
+const BUSY_ROUNDS: u64 = 50;
+
+/// Healthy until told otherwise. A guest that is emulated answers in a few milliseconds, now and
+/// then in some tens.
+const GUEST: Case = Case {
+    shape: Shape::Vm,
+    server: Server::Guest(ECHO_GUEST),
+    interval_ms: 20,
+    fault_ms: 1_000,
+    slowdown: 4,
+    ..QUIET
+};
+
+/// A guest's own work on a check.
+const INSIDE: &[&str] = &["vm.guest_internal"];
+
+/// Why a virtual CPU that cannot run passes for the guest's own affair.
+const NO_VCPUS: Option<&str> = Some("whylag does not watch the threads of virtual CPUs");
+
+/// Of what goes on in a guest, the host says no more.
+const fn inside_guest() -> Expect {
+    Expect { offender: None, ..slow(INSIDE, "") }
 }
 
 /// A server of connections that carry one check each.
@@ -1387,6 +1439,167 @@ pub const CASES: &[Case] = &[
         proof: Counter::FaultLog,
         ..QUIET
     },
+    Case { name: "guest-healthy", claim: "a guest answers, and nothing is blamed", ..GUEST },
+    Case {
+        name: "guest-handler-computes",
+        claim: "the guest has taken the check and its server computes",
+        server: in_guest(ServeFault::Compute),
+        fault: Fault::Server,
+        expect: inside_guest(),
+        proof: Counter::VcpuTime,
+        ..GUEST
+    },
+    Case {
+        name: "guest-handler-sleeps",
+        claim: "the guest has taken the check and its server sleeps by choice",
+        fault: Fault::Server,
+        expect: inside_guest(),
+        twin_of: Some("guest-paused"),
+        proof: Counter::FaultLog,
+        ..GUEST
+    },
+    Case {
+        name: "guest-lock-held",
+        claim: "the guest's server waits for a lock whose holder computes",
+        server: in_guest(ServeFault::LockComputing),
+        fault: Fault::Server,
+        expect: inside_guest(),
+        proof: Counter::VcpuTime,
+        ..GUEST
+    },
+    Case {
+        name: "guest-server-stopped",
+        claim: "the guest's server is stopped, and the guest is not",
+        server: Server::Guest(Guest { fault: None, ..ECHO_GUEST }),
+        fault: Fault::Server,
+        expect: inside_guest(),
+        twin_of: Some("guest-paused"),
+        proof: Counter::FaultLog,
+        ..GUEST
+    },
+    Case {
+        name: "guest-disk-slow",
+        claim: "the guest's server reads from the guest's disk, which is slow",
+        server: in_guest(ServeFault::FileReadDirect),
+        fault: Fault::GuestDiskSlow,
+        expect: inside_guest(),
+        twin_of: Some("guest-vmm-disk-frozen"),
+        proof: Counter::FaultLog,
+        ..GUEST
+    },
+    Case {
+        name: "guest-flushes",
+        claim: "the guest's server waits for the guest's page cache to be written to the guest's disk",
+        server: in_guest(ServeFault::FileSync),
+        fault: Fault::GuestDiskSlow,
+        expect: inside_guest(),
+        twin_of: Some("guest-vmm-flushes"),
+        proof: Counter::FaultLog,
+        ..GUEST
+    },
+    Case {
+        name: "guest-paused",
+        claim: "an operator pauses the guest",
+        server: Server::Guest(Guest { vcpus: 2, ..ECHO_GUEST }),
+        fault: Fault::Paused,
+        fault_ms: 700,
+        expect: Expect { offender: None, ..slow(&["vm.paused"], "") },
+        proof: Counter::FaultLog,
+        gap: NO_VCPUS,
+        ..GUEST
+    },
+    Case {
+        name: "guest-starved",
+        claim: "a neighbour computes on the CPU of the guest's virtual CPU",
+        server: guest_apart(Part::Vcpus, 0),
+        fault: Fault::RealtimeHog,
+        fault_ms: 900,
+        expect: slow(&["vm.vcpu_steal"], "batch-report"),
+        twin_of: Some("guest-handler-computes"),
+        proof: Counter::VcpuRunDelay,
+        gap: NO_VCPUS,
+        ..GUEST
+    },
+    Case {
+        name: "guest-crowded-out",
+        claim: "the guest's virtual CPU has its share of a CPU, and needs more",
+        server: guest_apart(Part::Vcpus, BUSY_ROUNDS),
+        fault: Fault::Hogs { threads: 6 },
+        expect: Expect { beside: INSIDE, ..slow(&["vm.vcpu_steal"], "batch-report") },
+        twin_of: Some("guest-handler-computes"),
+        proof: Counter::VcpuRunDelay,
+        gap: NO_VCPUS,
+        ..GUEST
+    },
+    Case {
+        name: "guest-hurts-guest",
+        claim: "another guest computes on the CPU of the guest's virtual CPU",
+        server: guest_apart(Part::Vcpus, BUSY_ROUNDS),
+        fault: Fault::NeighbourGuest,
+        expect: Expect { beside: INSIDE, ..slow(&["vm.vcpu_steal"], "CPU 0/TCG") },
+        twin_of: Some("guest-lock-held"),
+        proof: Counter::VcpuRunDelay,
+        gap: NO_VCPUS,
+        ..GUEST
+    },
+    Case {
+        name: "guest-quota",
+        claim: "the thread of the guest's virtual CPU has used up its cgroup's quota",
+        fault: Fault::Quota { percent: 1 },
+        expect: Expect { offender: None, ..slow(&["vm.vcpu_steal"], "") },
+        twin_of: Some("guest-crowded-out"),
+        proof: Counter::Throttled,
+        gap: NO_VCPUS,
+        ..GUEST
+    },
+    Case {
+        name: "guest-frozen",
+        claim: "a cgroup freezes the thread of the guest's only virtual CPU",
+        fault: Fault::VcpusFrozen,
+        expect: Expect { offender: None, ..slow(&["vm.paused"], "") },
+        twin_of: Some("guest-handler-sleeps"),
+        proof: Counter::FaultLog,
+        gap: NO_VCPUS,
+        ..GUEST
+    },
+    Case {
+        name: "guest-vmm-starved",
+        claim: "a neighbour computes on the CPU of the VMM's main loop, and the virtual CPU has its own",
+        server: guest_apart(Part::MainLoop, 0),
+        fault: Fault::RealtimeHog,
+        fault_ms: 900,
+        expect: slow(&["vm.backend"], "qemu-system-x86"),
+        twin_of: Some("guest-starved"),
+        proof: Counter::VmmRunDelay,
+        ..GUEST
+    },
+    Case {
+        name: "guest-ring-full",
+        claim: "the VMM's main loop does not run, and what the tap has no room for is dropped",
+        server: Server::Guest(Guest { apart: Some(Part::MainLoop), ring_packets: Some(10), ..ECHO_GUEST }),
+        fault: Fault::RealtimeHog,
+        fault_ms: 900,
+        expect: Expect { lost: &["nic.drop"], offender: None, ..slow(&["vm.backend"], "") },
+        twin_of: Some("guest-vmm-starved"),
+        proof: Counter::TapDrops,
+        ..GUEST
+    },
+    Case {
+        name: "guest-vmm-flushes",
+        claim: "the VMM's main loop writes the guest's memory to a disk at its dirty limit",
+        fault: Fault::DirtyLimit,
+        expect: slow(&["storage.writeback"], "qemu-system-x86"),
+        proof: Counter::FaultLog,
+        ..GUEST
+    },
+    Case {
+        name: "guest-vmm-disk-frozen",
+        claim: "the VMM's main loop waits for a disk that is plugged into the guest",
+        fault: Fault::FrozenDisk,
+        expect: slow(&["storage.block_queue"], "loop"),
+        proof: Counter::FaultLog,
+        ..GUEST
+    },
 ];
 
 /// The case with this name.
@@ -1453,7 +1666,7 @@ impl Case {
         match self.server {
             Server::Process(process) => process.connections,
             Server::Real(Real { handshake: true, .. }) => Connections::EachHandshake,
-            Server::Vm(_) | Server::Real(_) => Connections::One,
+            Server::Vm(_) | Server::Guest(_) | Server::Real(_) => Connections::One,
         }
     }
 
@@ -1489,7 +1702,7 @@ impl Case {
             Server::Real(real) => real.signature.to_owned(),
             Server::Process(Process { connections: Connections::EachHandshake, .. }) => "tcp-connect".to_owned(),
             Server::Process(Process { http: true, .. }) => "http".to_owned(),
-            Server::Process(_) | Server::Vm(_) => signature(self.tcp()),
+            Server::Process(_) | Server::Vm(_) | Server::Guest(_) => signature(self.tcp()),
         }
     }
 }

@@ -6,6 +6,7 @@ use super::leash::Leash;
 use super::netns::Netns;
 use super::process::{Launcher, Process};
 use super::software::{Real, fetch, server_dir};
+use super::vmm;
 use super::workload::{PORT, SERVED_FILE};
 use super::world::{CLIENT_NIC, PNIC, POD_NIC, SECOND_NIC, VNIC, World};
 use anyhow::{Context, Result};
@@ -69,6 +70,13 @@ impl Disk {
     }
 }
 
+impl Disk {
+    /// A file on it.
+    fn file(&self) -> PathBuf {
+        self.dir.join("mount").join(SERVED_FILE)
+    }
+}
+
 impl Drop for Disk {
     fn drop(&mut self) {
         self.guardian.dismiss(TIDY_PATIENCE);
@@ -88,6 +96,7 @@ pub(super) fn start_server(
             let leash = Leash { nice: Some(-10), ..world.host.leash() };
             return launcher.role(&leash, "vm", args);
         }
+        Server::Guest(guest) => return vmm::start(launcher, world, guest, case.fault, disk.map(Disk::file).as_deref()),
         Server::Real(real) => return start_host(launcher, real, world, disk),
         Server::Process(options) => options,
     };
@@ -99,7 +108,7 @@ pub(super) fn start_server(
     let leash = Leash { cpu: options.cpu, nice: Some(options.nice), resolver, ..world.server_netns().leash() };
     let mut command = launcher.role_command(&leash, "serve", options.args());
     command.arg(format!("--dependency={}", dependency(world)));
-    command.args(disk.map(|disk| format!("--file={}", disk.dir.join("mount").join(SERVED_FILE).display())));
+    command.args(disk.map(|disk| format!("--file={}", disk.file().display())));
     if let Some(log) = log {
         command.stderr(log.try_clone().context("share the pipe")?);
     }
@@ -214,11 +223,14 @@ pub(super) fn start_troublemaker(
             let leash = Leash { cpu: Some(1), nice: Some(-19), ..Leash::default() };
             launcher.role(&leash, "hog", [format!("--threads={threads}")]).map(Some)
         }
-        Fault::StarvedConsumer => {
-            receive_by_thread(world)?;
+        Fault::StarvedConsumer | Fault::RealtimeHog => {
+            if case.fault == Fault::StarvedConsumer {
+                receive_by_thread(world)?;
+            }
             let leash = Leash { cpu: Some(1), realtime: true, ..Leash::default() };
             launcher.role(&leash, "hog", [""; 0]).map(Some)
         }
+        Fault::NeighbourGuest => vmm::start_neighbour(launcher).map(Some),
         Fault::ReceiveStorm { sockets, burst, mbit } => {
             let rate = [format!("--sockets={sockets}"), format!("--burst={burst}"), format!("--mbit={mbit}")];
             start_storm(launcher, world, rate).map(Some)

@@ -1,15 +1,19 @@
-//! Cgroups of our own: a CPU quota, in version 1 or 2, whichever holds the cpu controller, and a
-//! limit of memory, in version 1.
+//! Cgroups of our own: a CPU quota, in version 1 or 2, whichever holds the cpu controller, and in
+//! version 1 a limit of memory and a freezer.
 //!
 //! Its name says who made it, so that the next run can remove what a killed lab left.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 const PREFIX: &str = "whylag-lab-";
 /// Period of the quota, µs.
 const PERIOD_US: u32 = 100_000;
+/// Until a freezer's threads stand still.
+const FREEZE_PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
@@ -31,6 +35,10 @@ pub struct CpuGroup(Group);
 /// A cgroup with little memory.
 #[derive(Debug)]
 pub struct MemoryGroup(Group);
+
+/// A cgroup that can be frozen.
+#[derive(Debug)]
+pub struct FreezerGroup(Group);
 
 /// How often and how long a group was out of quota.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -62,18 +70,77 @@ impl Group {
         self.write("cgroup.procs", &process.to_string())
     }
 
+    /// Only version 1 takes threads one by one.
+    fn add_thread(&self, thread: u32) -> Result<()> {
+        self.write("tasks", &thread.to_string())
+    }
+
     fn write(&self, file: &str, value: &str) -> Result<()> {
         let path = self.dir.join(file);
         fs::write(&path, value).with_context(|| format!("write {value} to {}", path.display()))
     }
 }
 
+/// Whether this host has a controller in version 1.
+fn exists_in_version_1(name: &str) -> bool {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    matches!(controller(&mounts, name), Some((Version::V1, _)))
+}
+
+impl FreezerGroup {
+    /// Whether this host has one that takes single threads.
+    #[must_use]
+    pub fn exists() -> bool {
+        exists_in_version_1("freezer")
+    }
+
+    /// Makes one.
+    ///
+    /// # Errors
+    /// This host has no freezer, or it is not ours to use.
+    pub fn create() -> Result<Self> {
+        Group::create("freezer").map(Self)
+    }
+
+    /// Moves a thread into it.
+    ///
+    /// # Errors
+    /// The thread is gone.
+    pub fn add_thread(&self, thread: u32) -> Result<()> {
+        self.0.add_thread(thread)
+    }
+
+    /// Freezes its threads, runs `meanwhile` when they stand still, and thaws them.
+    ///
+    /// # Errors
+    /// They do not stand still in time.
+    pub fn freeze(&self, meanwhile: impl FnOnce()) -> Result<()> {
+        let frozen = self.0.write(FREEZER, "FROZEN").and_then(|()| self.await_frozen());
+        if frozen.is_ok() {
+            meanwhile();
+        }
+        frozen.and(self.0.write(FREEZER, THAWED))
+    }
+
+    fn await_frozen(&self) -> Result<()> {
+        let path = self.0.dir.join(FREEZER);
+        let deadline = Instant::now() + FREEZE_PATIENCE;
+        while fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?.trim() != "FROZEN" {
+            ensure!(Instant::now() < deadline, "threads are not frozen within {FREEZE_PATIENCE:?}");
+            sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+const FREEZER: &str = "freezer.state";
+const THAWED: &str = "THAWED";
+
 impl MemoryGroup {
     /// Whether this host counts memory in version 1.
     #[must_use]
     pub fn exists() -> bool {
-        let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
-        matches!(controller(&mounts, "memory"), Some((Version::V1, _)))
+        exists_in_version_1("memory")
     }
 
     /// Makes one in which what a process newly uses may be this much.
@@ -105,6 +172,20 @@ impl MemoryGroup {
 }
 
 impl CpuGroup {
+    /// Whether this host has one that takes single threads.
+    #[must_use]
+    pub fn takes_threads() -> bool {
+        exists_in_version_1("cpu")
+    }
+
+    /// Moves a thread into it.
+    ///
+    /// # Errors
+    /// The thread is gone, or the controller takes no threads.
+    pub fn add_thread(&self, thread: u32) -> Result<()> {
+        self.0.add_thread(thread)
+    }
+
     /// Makes one, and removes those of labs that are dead.
     ///
     /// # Errors
@@ -175,6 +256,8 @@ fn controller(mounts: &str, name: &str) -> Option<(Version, PathBuf)> {
 fn sweep(base: &Path) {
     let entries = fs::read_dir(base).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_str().is_some_and(is_orphan)) {
+        // What is frozen does not die.
+        let _ = fs::write(entry.path().join(FREEZER), THAWED);
         let _ = fs::remove_dir(entry.path());
     }
 }

@@ -8,6 +8,7 @@
 use anyhow::{Context, Result};
 use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, finit_module, reboot};
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
@@ -17,8 +18,8 @@ use std::process::{Command, ExitCode};
 const MODULES: &str = "/modules";
 /// What is to be done.
 const JOB: &str = "/job";
-/// The line by which the machine's owner listens; the first is the kernel's.
-const OUTPUT: &str = "/dev/ttyS1";
+/// The line by which the machine's owner listens and gives orders; the first is the kernel's.
+const LINE: &str = "/dev/ttyS1";
 
 /// File systems, where they are mounted, and their options.
 const MOUNTS: &[(&str, &str, &str)] = &[
@@ -49,13 +50,22 @@ fn do_job() -> Result<()> {
     for (kind, place, options) in MOUNTS {
         set_up(kind, Path::new(place), options)?;
     }
-    let mut output = OpenOptions::new().write(true).open(OUTPUT).with_context(|| format!("open {OUTPUT}"))?;
+    let mut output = open_line()?;
     load_modules(&mut output)?;
     let job = fs::read_to_string(JOB).with_context(|| format!("read {JOB}"))?;
     for line in job.lines() {
         run(&line.split('\t').collect::<Vec<_>>(), &mut output)?;
     }
     writeln!(output, "guest: done").context("say that it is done")
+}
+
+/// Opens the line for bytes as they are: orders are not echoed.
+fn open_line() -> Result<File> {
+    let line = OpenOptions::new().read(true).write(true).open(LINE).with_context(|| format!("open {LINE}"))?;
+    let mut settings = tcgetattr(&line).with_context(|| format!("read the settings of {LINE}"))?;
+    settings.make_raw();
+    tcsetattr(&line, OptionalActions::Now, &settings).with_context(|| format!("set {LINE}"))?;
+    Ok(line)
 }
 
 fn set_up(kind: &str, place: &Path, options: &str) -> Result<()> {
@@ -85,6 +95,7 @@ fn run(words: &[&str], output: &mut File) -> Result<()> {
         .args(arguments)
         .env("PATH", "/bin")
         .env("NO_COLOR", "1")
+        .stdin(output.try_clone()?)
         .stdout(output.try_clone()?)
         .stderr(output.try_clone()?)
         .status();

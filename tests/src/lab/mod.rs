@@ -5,7 +5,8 @@
 //! the [`workload`]s, waits for a quiet control period, injects the fault, and reads the
 //! [`truth`] from counters that whylag does not use. [`score`] compares.
 //!
-//! Some cases have a victim of the lab's own, others a server of Debian's: [`software`].
+//! Some cases have a victim of the lab's own, others a server of Debian's: [`software`]. Some have
+//! a guest with a kernel of its own: [`vmm`].
 //!
 //! Everything that the lab starts is on a [`leash`]: it dies with the lab, however the lab ends.
 
@@ -32,6 +33,7 @@ pub mod score;
 pub mod software;
 pub mod truth;
 pub mod turn;
+pub mod vmm;
 pub mod whylag;
 pub mod workload;
 pub mod world;

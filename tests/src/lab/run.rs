@@ -2,7 +2,7 @@
 
 use super::case::{Case, Fault, Server};
 use super::cast::{Disk, start_client, start_server, start_shipper, start_troublemaker};
-use super::cgroup::{CpuGroup, MemoryGroup};
+use super::cgroup::{CpuGroup, FreezerGroup, MemoryGroup};
 use super::clock::{mono_ns, wall_offset_ns};
 use super::firewall;
 use super::machine::Machine;
@@ -10,6 +10,8 @@ use super::message::{Announcement, Check, Order};
 use super::process::{Launcher, Process};
 use super::software::fetch;
 use super::truth::Proof;
+use super::vmm::threads::Threads;
+use super::vmm::{self, Part};
 use super::whylag::{Attach, Said, Whylag};
 use super::workload::{DISK_THROTTLE, PORT};
 use super::world::{POD_NIC, VNIC, World};
@@ -82,6 +84,7 @@ pub struct Rig {
     log: Option<PipeWriter>,
     group: Option<CpuGroup>,
     memory: Option<MemoryGroup>,
+    freezer: Option<FreezerGroup>,
     world: World,
     checks: Vec<Check>,
     window: Window,
@@ -93,7 +96,7 @@ pub struct Rig {
 /// # Errors
 /// The rig itself fails; that says nothing about whylag.
 pub fn run(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<Run> {
-    if let Some(missing) = missing(case.fault) {
+    if let Some(missing) = missing(case) {
         return Ok(Run::Skipped(format!("this host has no {missing}")));
     }
     if let Server::Real(real) = case.server
@@ -110,6 +113,11 @@ pub fn run(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<
         && let Err(why) = firewall::unpacked()
     {
         return Ok(Run::Skipped(format!("iptables cannot be had from Debian: {why:#}")));
+    }
+    if let Server::Guest(_) = case.server
+        && let Err(why) = vmm::fetched()
+    {
+        return Ok(Run::Skipped(format!("a guest cannot be had: {why:#}")));
     }
     let mut rig = Rig::set_up(launcher, case, attach)?;
     let machine = Machine::now();
@@ -134,14 +142,32 @@ pub fn run(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<
 }
 
 /// What a fault needs and this host does not have.
-fn missing(fault: Fault) -> Option<&'static str> {
+fn missing(case: &Case) -> Option<&'static str> {
     let lacks = |path: &'static str| (!Path::new(path).exists()).then_some(path);
-    match fault {
+    match case.fault {
+        Fault::VcpusFrozen if !FreezerGroup::exists() => Some("freezer of version 1"),
+        Fault::Quota { .. } if matches!(case.server, Server::Guest(_)) && !CpuGroup::takes_threads() => {
+            Some("cpu controller of version 1, which takes single threads")
+        }
         Fault::MemoryLimit if !MemoryGroup::exists() => Some("memory controller of version 1"),
         Fault::LateFile => lacks("/dev/fuse"),
         fault if fault.freezes_disk() => lacks(DISK_THROTTLE),
         _ => None,
     }
+}
+
+/// Of a guest only the virtual CPUs.
+fn limit_server(case: &Case, group: &CpuGroup, server: u32) -> Result<()> {
+    if !matches!(case.server, Server::Guest(_)) {
+        return group.add(server);
+    }
+    Threads::of(server)?.part(Part::Vcpus).into_iter().try_for_each(|thread| group.add_thread(thread))
+}
+
+fn vcpu_freezer(server: u32) -> Result<FreezerGroup> {
+    let group = FreezerGroup::create()?;
+    Threads::of(server)?.part(Part::Vcpus).into_iter().try_for_each(|thread| group.add_thread(thread))?;
+    Ok(group)
 }
 
 impl Rig {
@@ -159,8 +185,9 @@ impl Rig {
             _ => None,
         };
         if let Some(group) = &group {
-            group.add(server.id())?;
+            limit_server(case, group, server.id())?;
         }
+        let freezer = (case.fault == Fault::VcpusFrozen).then(|| vcpu_freezer(server.id())).transpose()?;
         let memory = (case.fault == Fault::MemoryLimit).then(|| MemoryGroup::create(MEMORY_LIMIT_BYTES)).transpose()?;
         if let Some(memory) = &memory {
             memory.add(server.id())?;
@@ -180,6 +207,7 @@ impl Rig {
             log,
             group,
             memory,
+            freezer,
             world,
             checks,
             window,
@@ -259,7 +287,9 @@ impl Rig {
             | Fault::Flood { .. }
             | Fault::ReceiveStorm { .. }
             | Fault::SlowConsumer { .. }
-            | Fault::StarvedConsumer => {
+            | Fault::StarvedConsumer
+            | Fault::RealtimeHog
+            | Fault::NeighbourGuest => {
                 let troublemaker = self.troublemaker.as_mut().context("the case has a troublemaker")?;
                 troublemaker.order(Order::Fault { ms })?;
                 self.window = await_fault(troublemaker)?;
@@ -278,6 +308,8 @@ impl Rig {
             Fault::Inspector => self.inspect_server(ms),
             Fault::Shipper => self.stall_shipper(ms),
             Fault::Stopped if matches!(self.case.server, Server::Real(_)) => self.fail_server(ms),
+            Fault::Paused | Fault::GuestDiskSlow => self.fail_server(ms),
+            Fault::VcpusFrozen => self.bracket(|rig| rig.freeze_vcpus(time)),
             Fault::Stopped => self.bracket(|rig| rig.stop_server(time)),
             Fault::Quota { percent } => self.bracket(|rig| rig.throttle(percent, time)),
             Fault::Blackhole => self.bracket(|rig| rig.lose_route(time)),
@@ -367,9 +399,17 @@ impl Rig {
     }
 
     fn stop_server(&self, time: Duration) -> Result<()> {
-        self.server.signal(Signal::STOP)?;
+        self.signal_server(Signal::STOP)?;
         sleep(time);
-        self.server.signal(Signal::CONT)
+        self.signal_server(Signal::CONT)
+    }
+
+    /// Of a guest, its VMM: the keeper goes on.
+    fn signal_server(&self, signal: Signal) -> Result<()> {
+        match self.case.server {
+            Server::Guest(_) => Threads::of(self.server.id())?.signal(signal),
+            _ => self.server.signal(signal),
+        }
     }
 
     fn throttle(&self, percent: u32, time: Duration) -> Result<()> {
@@ -377,6 +417,10 @@ impl Rig {
         group.limit(Some(percent))?;
         sleep(time);
         group.limit(None)
+    }
+
+    fn freeze_vcpus(&self, time: Duration) -> Result<()> {
+        self.freezer.as_ref().context("the case has a freezer")?.freeze(|| sleep(time))
     }
 
     fn lose_route(&self, time: Duration) -> Result<()> {

@@ -4,7 +4,9 @@
 
 use super::device;
 use super::run::Rig;
-use super::world::PNIC;
+use super::vmm::Part;
+use super::vmm::threads::Threads;
+use super::world::{PNIC, VNIC};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -47,6 +49,14 @@ pub enum Counter {
     ConsumerRunDelay,
     /// Neighbours that no host answered for, `/proc/net/stat/arp_cache`.
     NeighboursFailed,
+    /// CPU time of the guest's virtual CPUs, schedstat, ns.
+    VcpuTime,
+    /// Time for which they could run and did not, schedstat, ns.
+    VcpuRunDelay,
+    /// Time for which the VMM's main loop could run and did not, schedstat, ns.
+    VmmRunDelay,
+    /// Packets for which the tap had no room.
+    TapDrops,
 }
 
 /// A counter before and after the fault.
@@ -96,6 +106,10 @@ impl Counter {
             Self::ConsumerCpuTime => "schedstat CPU time of the NAPI thread, ns",
             Self::ConsumerRunDelay => "schedstat run delay of the NAPI thread, ns",
             Self::NeighboursFailed => "arp_cache res_failed",
+            Self::VcpuTime => "schedstat CPU time of vCPU threads, ns",
+            Self::VcpuRunDelay => "schedstat run delay of vCPU threads, ns",
+            Self::VmmRunDelay => "schedstat run delay of the VMM's main loop, ns",
+            Self::TapDrops => "tx_dropped of the tap",
         }
     }
 
@@ -125,6 +139,10 @@ impl Counter {
             Self::NeighboursFailed => {
                 neighbours_failed(&fs::read_to_string(ARP_CACHE).with_context(|| format!("read {ARP_CACHE}"))?)
             }
+            Self::VcpuTime => Threads::of(rig.server_id())?.schedstat(Part::Vcpus, 0)?,
+            Self::VcpuRunDelay => Threads::of(rig.server_id())?.schedstat(Part::Vcpus, 1)?,
+            Self::VmmRunDelay => Threads::of(rig.server_id())?.schedstat(Part::MainLoop, 1)?,
+            Self::TapDrops => tx_dropped(&rig.world().host.proc_net("dev")?, VNIC),
         })
     }
 
@@ -139,7 +157,10 @@ impl Counter {
             | Self::OverdueReplies
             | Self::SoftirqTime
             | Self::ConsumerCpuTime
-            | Self::ConsumerRunDelay => fault_ms * 500_000,
+            | Self::ConsumerRunDelay
+            | Self::VcpuTime
+            | Self::VcpuRunDelay
+            | Self::VmmRunDelay => fault_ms * 500_000,
             Self::Checks
             | Self::MemoryFailures
             | Self::ReceiveBufferErrors
@@ -147,7 +168,8 @@ impl Counter {
             | Self::NotForwarded
             | Self::QdiscOverlimits
             | Self::QdiscDrops
-            | Self::NeighboursFailed => 3,
+            | Self::NeighboursFailed
+            | Self::TapDrops => 3,
         }
     }
 }
@@ -215,6 +237,12 @@ fn neighbours_failed(text: &str) -> u64 {
     lines.filter_map(count).sum()
 }
 
+/// Field of `/proc/net/dev`: eight counts of what was received, then packets, bytes, errors and drops.
+fn tx_dropped(text: &str, device: &str) -> u64 {
+    let counts = text.lines().find_map(|line| line.trim_start().strip_prefix(device)?.strip_prefix(':'));
+    counts.and_then(|counts| counts.split_whitespace().nth(11)?.parse().ok()).unwrap_or(0)
+}
+
 fn qdiscs(rig: &Rig) -> Result<Vec<Qdisc>> {
     let text = rig.world().host.run("tc", &format!("-s -j qdisc show dev {PNIC}"))?;
     serde_json::from_str(&text).context("parse what tc says")
@@ -230,7 +258,7 @@ fn snmp(text: &str, protocol: &str, field: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{descendants, neighbours_failed, parent_of, snmp, softirq_ns};
+    use super::{descendants, neighbours_failed, parent_of, snmp, softirq_ns, tx_dropped};
 
     #[test]
     fn this_process_descends_from_its_parent_and_not_from_itself() {
@@ -249,6 +277,7 @@ mod tests {
 
     #[test]
     fn counts_are_found_by_cpu_and_by_column() {
+        assert_eq!(tx_dropped("lo: 1\n vnic0: 1 2 3 4 5 6 7 8 9 10 11 12 13\n", "vnic0"), 12);
         assert_eq!(softirq_ns("cpu 1 1 1 1 1 1 9\ncpu1 1 2 3 4 5 6 70 8\n", "cpu1"), 700_000_000);
         assert_eq!(neighbours_failed("entries res_failed\n00000002 0000000a\n00000002 00000001\n"), 11);
     }

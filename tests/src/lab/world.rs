@@ -38,6 +38,8 @@ pub const GUEST_MAC: [u8; 6] = [2, 0, 0, 0, 1, 2];
 pub const CLIENT_NIC: &str = "up0";
 /// The pod's end of its link.
 pub const POD_NIC: &str = "eth0";
+/// The NIC of a guest with a kernel.
+pub const GUEST_NIC: &str = "eth0";
 /// The host's end of the second link, which no check takes.
 pub const SECOND_NIC: &str = "pnic1";
 
@@ -128,6 +130,17 @@ impl World {
     pub fn neighbour(&self) -> String {
         format!("{GUEST} lladdr {} dev {VNIC} nud permanent", mac(GUEST))
     }
+
+    /// What a guest with a kernel tells `ip` of its own NIC, so that no address is asked for.
+    #[must_use]
+    pub fn guest_settings(&self, device: &str) -> [String; 4] {
+        [
+            format!("addr add {GUEST}/24 dev {device}"),
+            format!("link set {device} up"),
+            format!("neigh replace {} lladdr {} dev {device} nud permanent", gateway(), mac(gateway())),
+            format!("route add default via {}", gateway()),
+        ]
+    }
 }
 
 fn mac(address: Ipv4Addr) -> String {
@@ -170,6 +183,7 @@ fn add_pod(launcher: &Launcher, host: &Netns) -> Result<Netns> {
 
 fn add_tap(host: &Netns) -> Result<()> {
     host.run("ip", &format!("tuntap add {VNIC} mode tap"))?;
+    host.run("ip", &format!("link set {VNIC} address {}", mac(gateway())))?;
     settle(host, VNIC, gateway(), GUEST)?;
     host.set("net/ipv4/ip_forward", "1")
 }

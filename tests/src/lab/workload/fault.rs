@@ -8,11 +8,16 @@ use std::time::{Duration, Instant};
 /// Keeps the CPU busy in user code for `time`.
 pub(super) fn compute(time: Duration) {
     let end = Instant::now() + time;
-    let mut state = 1_u64;
     while Instant::now() < end {
-        for _ in 0..1_000 {
-            state = black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
-        }
+        compute_rounds(1);
+    }
+}
+
+/// Does so much work in user code, however long that takes.
+pub(super) fn compute_rounds(rounds: u64) {
+    let mut state = 1_u64;
+    for _ in 0..rounds * 1_000 {
+        state = black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
     }
 }
 

@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Name of a file on the lab's disk that lies in no cache.
-pub(super) const COLD: &str = "cold";
+pub(in crate::lab) const COLD: &str = "cold";
 /// Its size, bytes.
 pub(super) const COLD_BYTES: usize = 1 << 20;
 /// More than may be dirty, or fit into the memory of the server's cgroup, where that is limited.

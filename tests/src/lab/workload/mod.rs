@@ -20,6 +20,7 @@ mod position;
 mod resolver;
 mod serve;
 mod ship;
+mod stop;
 mod vm;
 
 pub use client::{ClientArgs, PAYLOAD_BYTES, PORT, signature};
@@ -27,12 +28,14 @@ use client::{HTTP_PATH_BYTES, MARK};
 pub use disk::Medium;
 pub(super) use disk::THROTTLE as DISK_THROTTLE;
 pub use event_loop::EventLoop;
+pub(super) use file::COLD;
 pub(super) use fuse::FILE as SERVED_FILE;
 pub use serve::{ServeArgs, ServeFault};
 pub use vm::VmFault;
 
 use super::message::{Announcement, announce};
 use super::software::{ask, host, provoke};
+use super::vmm::role as vmm;
 use anyhow::{Context, Result};
 use std::ffi::CString;
 use std::io::{self, Read};
@@ -64,6 +67,8 @@ pub enum Role {
     Inspect(inspect::InspectArgs),
     /// Reads an access log from its standard input.
     Ship,
+    /// Answers health checks, and is stopped.
+    Stop,
     /// Hosts a real server.
     Host(host::HostArgs),
     /// Sends health checks to a real server.
@@ -72,6 +77,8 @@ pub enum Role {
     Provoke(provoke::ProvokeArgs),
     /// Plays a virtual machine behind a tap device.
     Vm(vm::VmArgs),
+    /// Keeps a virtual machine behind a tap device.
+    Vmm(vmm::VmmArgs),
 }
 
 impl Role {
@@ -93,10 +100,12 @@ impl Role {
             Self::Relay(args) => chain::relay(&args),
             Self::Inspect(args) => inspect::inspect(&args),
             Self::Ship => ship::ship(),
+            Self::Stop => stop::stop(),
             Self::Host(args) => host::host(args),
             Self::Ask(args) => ask::ask(args),
             Self::Provoke(args) => provoke::provoke(&args),
             Self::Vm(args) => vm::vm(&args),
+            Self::Vmm(args) => vmm::vmm(&args),
         }
     }
 }

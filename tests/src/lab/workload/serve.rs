@@ -7,7 +7,7 @@ use super::super::message::{Announcement, Order, announce, announce_fault, obey_
 use super::chain::{Chain, Last};
 use super::crowd;
 use super::event_loop::{self, EventLoop};
-use super::fault::{Armed, compute};
+use super::fault::{Armed, compute, compute_rounds};
 use super::position::Position;
 use super::{HTTP_PATH_BYTES, PAYLOAD_BYTES, PORT, file, memory, set_comm, spawn};
 use anyhow::{Context, Result};
@@ -126,6 +126,9 @@ pub struct ServeArgs {
     /// CPU time that every check takes, µs.
     #[arg(long, default_value_t = 0)]
     work_us: u64,
+    /// The same as an amount of work: thousands of multiplications.
+    #[arg(long, default_value_t = 0)]
+    work_rounds: u64,
     /// Size of the receive buffer, bytes (UDP).
     #[arg(long)]
     receive_buffer: Option<usize>,
@@ -425,6 +428,7 @@ impl Server {
             ServeFault::AcceptLate | ServeFault::Silent | ServeFault::TwoParts | ServeFault::TwoPartsAtOnce => {}
         }
         compute(Duration::from_micros(self.args.work_us));
+        compute_rounds(self.args.work_rounds);
         *self.answered.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.log()?;
         Ok(!self.is_faulty(ServeFault::Silent))

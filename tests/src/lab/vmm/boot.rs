@@ -1,0 +1,145 @@
+//! What a guest starts with, and its boot, to the moment when its server answers.
+
+use super::super::leash::Leash;
+use super::super::message::Announcement;
+use super::super::process::Process;
+use super::super::world::{GUEST_MAC, GUEST_NIC};
+use super::role::VmmArgs;
+use anyhow::{Context, Result};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use virtual_machine::{Contents, Image, Kernel, Qemu, Size, Store, last_words};
+
+/// Until a guest is up. Nearly all boots take less than 10 s; one in some dozens hangs.
+const BOOT: Duration = Duration::from_secs(60);
+/// Boots until a guest is given up.
+const ATTEMPTS: usize = 2;
+/// Lines of the kernel's console that an error repeats.
+const CONSOLE_LINES: usize = 6;
+/// What the guest's network and disk need.
+const MODULES: &[&str] = &["virtio_pci", "virtio_net", "virtio_blk"];
+/// Programs that the guest's job runs.
+const COMMANDS: &[&str] = &["ip", "ln"];
+/// The lab, a kernel and a server fit in this, MiB.
+const MEMORY_MIB: usize = 256;
+/// Size of the guest's disk, bytes.
+const DISK_BYTES: u64 = 8 << 20;
+
+/// The guest's disk, as QEMU knows it.
+pub(super) const DISK: &str = "disk0";
+/// The file of the guest whose server uses the disk: its neighbour is the disk.
+const SERVED: &str = "/dev/served";
+/// The guest's disk, and the name by which its server knows it.
+const DISK_NAMES: [&str; 2] = ["/dev/vda", "/dev/cold"];
+
+/// Makes what the guest starts with.
+pub(super) fn image(args: &VmmArgs, store: &Store, kernel: &Kernel) -> Result<Image> {
+    let lab = own_binary()?;
+    let contents = Contents { programs: &[lab], commands: COMMANDS, modules: MODULES, job: &job(args) };
+    let file = store.directory().join(format!("guest-{}", args.name));
+    Image::build(file, kernel, &contents).context("make what the guest starts with")
+}
+
+/// What the guest does: its network, its disk, then its server.
+fn job(args: &VmmArgs) -> Vec<Vec<String>> {
+    let mut commands: Vec<String> = args.ip.iter().map(|setting| format!("ip {setting}")).collect();
+    if args.has_disk() {
+        commands.push(format!("ln -s {}", DISK_NAMES.join(" ")));
+    }
+    commands.push(match args.fault {
+        None => "lab role stop".to_owned(),
+        Some(fault) => {
+            let file = if args.has_disk() { format!(" --file={SERVED}") } else { String::new() };
+            format!("lab role serve --fault={} --work-rounds={}{file}", fault.name(), args.work_rounds)
+        }
+    });
+    commands.iter().map(|command| command.split_whitespace().map(str::to_owned).collect()).collect()
+}
+
+/// Boots it, a second time if need be, and waits until its server is ready; the name of its
+/// monitor's socket.
+pub(super) fn boot(args: &VmmArgs, qemu: &Qemu, kernel: &Kernel, image: &Image) -> Result<(Process, String)> {
+    let monitor = format!("whylag-lab-{}-{}", std::process::id(), args.name);
+    let console = image.path().with_added_extension("console");
+    let size = Size { cpus: args.vcpus, memory_mib: MEMORY_MIB };
+    let mut machine = virtual_machine::command(qemu, kernel, image, size, &console);
+    machine.args(["-name", &format!("{},debug-threads=on", args.name)]);
+    machine.args(["-chardev", &format!("socket,id=monitor,path={monitor},abstract=on,server=on,wait=off")]);
+    machine.args(["-mon", "chardev=monitor,mode=control"]);
+    machine.args(args.tap.iter().flat_map(|tap| network(tap)));
+    if args.has_disk() {
+        machine.args(disk(&image.path().with_added_extension("disk"))?);
+    }
+    let mut failure = None;
+    for _ in 0..ATTEMPTS {
+        match boot_once(&machine) {
+            Ok(qemu) => return Ok((qemu, monitor)),
+            Err(error) => failure = Some(error.context(said(&console))),
+        }
+    }
+    Err(failure.context("a boot is attempted")?)
+}
+
+fn boot_once(machine: &Command) -> Result<Process> {
+    let qemu = Process::start("QEMU", on_leash(machine)?, Stdio::piped())?;
+    let deadline = Instant::now() + BOOT;
+    while hear(&qemu, deadline)? != Announcement::Ready {}
+    Ok(qemu)
+}
+
+/// One queue behind the tap, which the main loop serves.
+fn network(tap: &str) -> [String; 4] {
+    let mac = GUEST_MAC.map(|octet| format!("{octet:02x}")).join(":");
+    [
+        "-netdev".to_owned(),
+        format!("tap,id={GUEST_NIC},ifname={tap},script=no,downscript=no,vhost=off"),
+        "-device".to_owned(),
+        format!("virtio-net-pci,netdev={GUEST_NIC},romfile=,mac={mac}"),
+    ]
+}
+
+/// An empty disk. A limit that never applies makes another possible later.
+fn disk(file: &Path) -> Result<[String; 4]> {
+    let empty = File::create(file).and_then(|disk| disk.set_len(DISK_BYTES));
+    empty.with_context(|| format!("make {}", file.display()))?;
+    let limit = "throttling.iops-total=100000";
+    Ok([
+        "-drive".to_owned(),
+        format!("file={},format=raw,if=none,id={DISK},cache=none,{limit}", file.display()),
+        "-device".to_owned(),
+        format!("virtio-blk-pci,drive={DISK}"),
+    ])
+}
+
+fn own_binary() -> Result<PathBuf> {
+    std::env::current_exe().context("find the lab's own binary")
+}
+
+fn on_leash(machine: &Command) -> Result<Command> {
+    let mut command = Leash::default().command(&own_binary()?, &PathBuf::from(machine.get_program()));
+    command.args(machine.get_args());
+    command.envs(machine.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    Ok(command)
+}
+
+/// What the guest's server announces next. What goes wrong in the guest is said on the line too, and
+/// QEMU itself writes there.
+pub(super) fn hear(qemu: &Process, deadline: Instant) -> Result<Announcement> {
+    loop {
+        let line = qemu.next_line(deadline)?;
+        if line.starts_with('{') {
+            return serde_json::from_str(line.trim_end()).with_context(|| format!("the guest said {line}"));
+        }
+        let usual = ["guest: run", "guest: exit status: 0"].iter().any(|usual| line.starts_with(usual));
+        if !usual && ["guest: ", "lab: "].iter().any(|log| line.starts_with(log)) {
+            eprintln!("lab: in the guest: {}", line.trim_end());
+        }
+    }
+}
+
+/// The end of what the kernel said.
+fn said(console: &Path) -> String {
+    format!("the guest is not up; its console ends: {}", last_words(console, CONSOLE_LINES).join(" | "))
+}
