@@ -155,6 +155,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("guest-lock-held", "a boot for what guest-handler-computes shows too"),
     ("guest-disk-slow", "a boot for what guest-flushes shows too"),
     ("guest-crowded-out", "a boot for what guest-hurts-guest shows too"),
+    ("guest-queues-starved", "a boot for what guest-vmm-starved shows too"),
     ("guest-vmm-disk-frozen", "a boot for what guest-vmm-flushes shows too"),
 ];
 

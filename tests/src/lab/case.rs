@@ -347,7 +347,7 @@ const fn web(software: Software, check: &'static [&'static str]) -> Server {
 
 /// A guest whose server answers at once.
 const ECHO_GUEST: Guest =
-    Guest { fault: Some(ServeFault::Sleep), vcpus: 1, work_rounds: 0, apart: None, ring_packets: None };
+    Guest { fault: Some(ServeFault::Sleep), vcpus: 1, queues: 1, work_rounds: 0, apart: None, ring_packets: None };
 
 /// A guest whose server's own fault is the case.
 const fn in_guest(fault: ServeFault) -> Server {
@@ -1566,6 +1566,17 @@ pub const CASES: &[Case] = &[
         name: "guest-vmm-starved",
         claim: "a neighbour computes on the CPU of the VMM's main loop, and the virtual CPU has its own",
         server: guest_apart(Part::MainLoop, 0),
+        fault: Fault::RealtimeHog,
+        fault_ms: 900,
+        expect: slow(&["vm.backend"], "qemu-system-x86"),
+        twin_of: Some("guest-starved"),
+        proof: Counter::VmmRunDelay,
+        ..GUEST
+    },
+    Case {
+        name: "guest-queues-starved",
+        claim: "the same with two queues of the tap and two virtual CPUs",
+        server: Server::Guest(Guest { apart: Some(Part::MainLoop), queues: 2, vcpus: 2, ..ECHO_GUEST }),
         fault: Fault::RealtimeHog,
         fault_ms: 900,
         expect: slow(&["vm.backend"], "qemu-system-x86"),

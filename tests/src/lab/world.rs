@@ -75,7 +75,7 @@ impl World {
             Shape::Direct | Shape::Asking => None,
             Shape::Pod => Some(add_pod(launcher, &host)?),
             Shape::Vm => {
-                add_tap(&host)?;
+                add_tap(&host, "")?;
                 None
             }
         };
@@ -131,6 +131,15 @@ impl World {
         format!("{GUEST} lladdr {} dev {VNIC} nud permanent", mac(GUEST))
     }
 
+    /// Puts a tap with several queues in the place of the one that has one.
+    ///
+    /// # Errors
+    /// `ip` fails.
+    pub fn divide_tap(&self) -> Result<()> {
+        self.host.run("ip", &format!("link del {VNIC}"))?;
+        add_tap(&self.host, "multi_queue")
+    }
+
     /// What a guest with a kernel tells `ip` of its own NIC, so that no address is asked for.
     #[must_use]
     pub fn guest_settings(&self, device: &str) -> [String; 4] {
@@ -181,8 +190,8 @@ fn add_pod(launcher: &Launcher, host: &Netns) -> Result<Netns> {
     Ok(pod)
 }
 
-fn add_tap(host: &Netns) -> Result<()> {
-    host.run("ip", &format!("tuntap add {VNIC} mode tap"))?;
+fn add_tap(host: &Netns, queues: &str) -> Result<()> {
+    host.run("ip", &format!("tuntap add {VNIC} mode tap {queues}"))?;
     host.run("ip", &format!("link set {VNIC} address {}", mac(gateway())))?;
     settle(host, VNIC, gateway(), GUEST)?;
     host.set("net/ipv4/ip_forward", "1")

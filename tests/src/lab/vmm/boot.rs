@@ -6,7 +6,7 @@ use super::super::process::Process;
 use super::super::world::{GUEST_MAC, GUEST_NIC};
 use super::role::VmmArgs;
 use anyhow::{Context, Result};
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -68,18 +68,18 @@ pub(super) fn boot(args: &VmmArgs, qemu: &Qemu, kernel: &Kernel, image: &Image) 
     machine.args(["-name", &format!("{},debug-threads=on", args.name)]);
     machine.args(["-chardev", &format!("socket,id=monitor,path={monitor},abstract=on,server=on,wait=off")]);
     machine.args(["-mon", "chardev=monitor,mode=control"]);
-    machine.args(args.tap.iter().flat_map(|tap| network(tap)));
+    machine.args(args.tap.iter().flat_map(|tap| network(tap, args.queues)));
+    let disk_file = image.path().with_added_extension("disk");
     if args.has_disk() {
-        machine.args(disk(&image.path().with_added_extension("disk"))?);
+        machine.args(disk(&disk_file)?);
     }
-    let mut failure = None;
-    for _ in 0..ATTEMPTS {
-        match boot_once(&machine) {
-            Ok(qemu) => return Ok((qemu, monitor)),
-            Err(error) => failure = Some(error.context(said(&console))),
-        }
+    let mut booted = boot_once(&machine);
+    for _ in 1..ATTEMPTS {
+        booted = booted.or_else(|_| boot_once(&machine));
     }
-    Err(failure.context("a boot is attempted")?)
+    // QEMU has it open, or there is none.
+    let _ = fs::remove_file(&disk_file);
+    Ok((booted.with_context(|| said(&console))?, monitor))
 }
 
 fn boot_once(machine: &Command) -> Result<Process> {
@@ -89,14 +89,19 @@ fn boot_once(machine: &Command) -> Result<Process> {
     Ok(qemu)
 }
 
-/// One queue behind the tap, which the main loop serves.
-fn network(tap: &str) -> [String; 4] {
+/// A NIC behind the tap, whose queues the main loop serves.
+fn network(tap: &str, queues: u32) -> [String; 4] {
     let mac = GUEST_MAC.map(|octet| format!("{octet:02x}")).join(":");
+    let (of_tap, of_nic) = match queues {
+        1 => (String::new(), String::new()),
+        // A vector for each direction of each queue, one for settings, and one for the control queue.
+        many => (format!(",queues={many}"), format!(",mq=on,vectors={}", 2 * many + 2)),
+    };
     [
         "-netdev".to_owned(),
-        format!("tap,id={GUEST_NIC},ifname={tap},script=no,downscript=no,vhost=off"),
+        format!("tap,id={GUEST_NIC},ifname={tap},script=no,downscript=no,vhost=off{of_tap}"),
         "-device".to_owned(),
-        format!("virtio-net-pci,netdev={GUEST_NIC},romfile=,mac={mac}"),
+        format!("virtio-net-pci,netdev={GUEST_NIC},romfile=,mac={mac}{of_nic}"),
     ]
 }
 

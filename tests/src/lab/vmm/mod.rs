@@ -38,6 +38,8 @@ pub struct Guest {
     pub fault: Option<ServeFault>,
     /// Its virtual CPUs.
     pub vcpus: usize,
+    /// Queues of its NIC, and of the tap.
+    pub queues: u32,
     /// Work of every check, thousands of multiplications.
     pub work_rounds: u64,
     /// The threads of its VMM that run on CPU 1, and no other threads of it do.
@@ -80,12 +82,15 @@ pub(super) fn start(
     fault: Fault,
     file: Option<&Path>,
 ) -> Result<Process> {
+    if guest.queues > 1 {
+        world.divide_tap()?;
+    }
     if let Some(packets) = guest.ring_packets {
         world.host.run("ip", &format!("link set {VNIC} txqueuelen {packets}"))?;
     }
     let leash = Leash { nice: Some(-10), ..world.host.leash() };
-    let mut command = keeper(launcher, &leash, "guest", guest, trouble(fault));
-    command.arg(format!("--tap={VNIC}"));
+    let mut command = keeper(launcher, &leash, "observed", guest, trouble(fault));
+    command.arg(format!("--tap={VNIC}")).arg(format!("--queues={}", guest.queues));
     command.args(world.guest_settings(GUEST_NIC).map(|setting| format!("--ip={setting}")));
     command.args(file.map(|file| format!("--file={}", file.display())));
     ready(command, guest)
@@ -97,7 +102,7 @@ pub(super) fn start(
 /// It does not boot.
 pub(super) fn start_neighbour(launcher: &Launcher) -> Result<Process> {
     let fault = Some(ServeFault::LockComputing);
-    let guest = Guest { fault, vcpus: 1, work_rounds: 0, apart: Some(Part::Vcpus), ring_packets: None };
+    let guest = Guest { fault, vcpus: 1, queues: 1, work_rounds: 0, apart: Some(Part::Vcpus), ring_packets: None };
     let leash = Leash { nice: Some(-19), ..Leash::default() };
     ready(keeper(launcher, &leash, "neighbour", guest, Trouble::Serve), guest)
 }

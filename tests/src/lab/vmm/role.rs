@@ -33,6 +33,9 @@ pub struct VmmArgs {
     /// Virtual CPUs.
     #[arg(long)]
     pub(super) vcpus: usize,
+    /// Queues of its NIC.
+    #[arg(long, default_value_t = 1)]
+    pub(super) queues: u32,
     /// What to tell `ip` in the guest; can be given several times.
     #[arg(long)]
     pub(super) ip: Vec<String>,
