@@ -113,6 +113,10 @@ const fn list(record: &'static str, name: &'static str, description: &'static st
     field(record, name, Unit::Group, Shape::List, false, description)
 }
 
+const fn perhaps_ns(record: &'static str, name: &'static str, description: &'static str) -> Field {
+    field(record, name, Unit::Nanoseconds, Shape::Integer, true, description)
+}
+
 const fn object(record: &'static str, name: &'static str, nullable: bool, description: &'static str) -> Field {
     field(record, name, Unit::Group, Shape::Object, nullable, description)
 }
@@ -121,12 +125,15 @@ const J: &str = "journey";
 const P: &str = "lapse";
 const N: &str = "notice";
 const E: &str = "episode";
+const K: &str = "join";
 const L: &str = "loss";
 const S: &str = "summary";
 const I: &str = "incident";
 const B: &str = "bundle";
 const H: &str = "host";
 const C: &str = "cost";
+
+const GUEST: &str = "it is inside the guest, with the names and numbers that it has there; left out if it is not";
 
 /// The table of published fields, in the order in which they are written.
 pub const FIELDS: &[Field] = &[
@@ -174,6 +181,7 @@ pub const FIELDS: &[Field] = &[
     number(J, "ledger[].offender.tid", "its number; 0 if it is not a thread"),
     text(J, "ledger[].offender.cgroup", "its cgroup; empty if unknown"),
     text(J, "ledger[].offender.device", "device or queueing discipline; empty if it is none"),
+    flag(J, "ledger[].offender.guest", GUEST),
     list(J, "ledger[].path", "waits followed from the check's own thread to the cause, as causes"),
     list(J, "ledger[].evidence", "what proves it, one fact an element"),
     ns(J, "unexplained_ns", "what remains of the elapsed time: no cause is proven for it"),
@@ -191,6 +199,27 @@ pub const FIELDS: &[Field] = &[
          or the time is not the app's own",
     ),
     maybe(J, "verdict.service_reason", "the same in a sentence, with the times"),
+    object(
+        J,
+        "guest",
+        true,
+        "what is known of the check's half inside the guest; only of `whylag join`, for checks that a VM had. CPUs, \
+         queues and threads of the stages in the guest are its own",
+    ),
+    text(
+        J,
+        "guest.pairing",
+        "`joined`, or why the guest's half is not used: `doubted`, `negative`, `mismatched`, `ambiguous` or `alone`",
+    ),
+    maybe(J, "guest.reason", "the same in a sentence; null if they were joined"),
+    maybe(J, "guest.id", "identity of the check within the guest's run; null without another half"),
+    perhaps_ns(J, "guest.with_vm_ns", "by the host's clock, from its being taken off the tap, else offered to the VM, to its coming back; of one that did not, to its end"),
+    perhaps_ns(J, "guest.inside_ns", "by the guest's clock, from its coming in at the guest's NIC to its being handed to the guest's driver; of one without an answer, to its end there"),
+    perhaps_ns(
+        J,
+        "guest.overhead_ns",
+        "`with_vm_ns` less `inside_ns`: what the hypervisor added; below zero if the guest's clock counts more",
+    ),
     text(P, "type", "`lapse`: the request of a periodic check came late"),
     text(P, "id", "identity of the check that came late"),
     text(P, "signature", "name of the signature, which says how often a check is expected"),
@@ -249,6 +278,7 @@ pub const FIELDS: &[Field] = &[
     number(E, "causes[].offender.tid", "its number; 0 if it is not a thread"),
     text(E, "causes[].offender.cgroup", "its cgroup; empty if unknown"),
     text(E, "causes[].offender.device", "device or queueing discipline; empty if it is none"),
+    flag(E, "causes[].offender.guest", GUEST),
     object(
         E,
         "causes[].counters",
@@ -278,6 +308,7 @@ pub const FIELDS: &[Field] = &[
     number(E, "stalls[].offender.tid", "its number; 0 if it is not a thread"),
     text(E, "stalls[].offender.cgroup", "its cgroup; empty if unknown"),
     text(E, "stalls[].offender.device", "the device"),
+    flag(E, "stalls[].offender.guest", GUEST),
     list(E, "stalls[].victims", "threads that waited, for the device or for a thread that did; at most 64"),
     text(E, "stalls[].victims[].comm", "name of the thread"),
     number(E, "stalls[].victims[].tgid", "its process"),
@@ -299,6 +330,26 @@ pub const FIELDS: &[Field] = &[
          null if neither is proven",
     ),
     maybe(E, "verdict.service_reason", "the same in a sentence, with the times of those checks on average"),
+    text(K, "type", "`join`: where the halves of the checks of `whylag join` went"),
+    object(K, "host", false, "checks that the host gave to a VM"),
+    count(K, "host.halves", "all of them: the sum of what follows"),
+    count(K, "host.joined", "joined with the other half"),
+    count(K, "host.doubted", "of a pair of which one half proves too little, as where events were lost"),
+    count(K, "host.negative", "of a pair that was longer in the guest than with the VM"),
+    count(K, "host.mismatched", "of a pair whose halves tell of different ends"),
+    count(K, "host.ambiguous", "with the identity of another"),
+    count(K, "host.alone", "without another half"),
+    object(K, "guest", false, "checks that came in inside the guest"),
+    count(K, "guest.halves", "all of them: the sum of what follows"),
+    count(K, "guest.joined", "joined with the other half"),
+    count(K, "guest.doubted", "of a pair of which one half proves too little, as where events were lost"),
+    count(K, "guest.negative", "of a pair that was longer in the guest than with the VM"),
+    count(K, "guest.mismatched", "of a pair whose halves tell of different ends"),
+    count(K, "guest.ambiguous", "with the identity of another"),
+    count(K, "guest.alone", "without another half"),
+    perhaps_ns(K, "overhead_p50_ns", "median of what the hypervisor added to those that were joined and answered"),
+    perhaps_ns(K, "overhead_max_ns", "the most that it added to one"),
+    count(K, "guest_lost", "records that the guest's run lost"),
     text(L, "type", "`loss`: every record of the run accounted for"),
     count(L, "emitted", "attempts of the kernel programs to emit a record"),
     count(L, "received", "records received and decoded"),

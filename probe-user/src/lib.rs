@@ -47,6 +47,9 @@ pub mod summary;
 pub mod flame;
 pub mod timeline;
 
+// The two halves of a VM's checks.
+pub mod join;
+
 // Results to the outside.
 pub mod catalog;
 pub mod sink;

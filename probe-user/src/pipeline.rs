@@ -5,7 +5,8 @@
 
 use crate::attribution::{Activity, Attributor, Episode, Evidence, Judged, Lapse, Lapses};
 use crate::clock::{DurNs, MonoNs};
-use crate::event::{Body, Event, Fact, InterfaceId, Orderer, RunFact, Threshold, decode};
+use crate::event::{Body, Event, Fact, InterfaceId, Orderer, RunFact, decode};
+use crate::join::JoinReport;
 use crate::journey::{Correlator, Journey, JourneyId, Outcome, Update};
 use crate::loss::{LeftOut, LossLedger, LossReport};
 use crate::summary::{RunSummary, Summary};
@@ -61,6 +62,8 @@ pub enum Output {
     },
     /// What happened at one target over the run.
     Episode(Episode),
+    /// Where the halves of joined checks went; only a [`Join`](crate::join::Join) gives it.
+    Join(JoinReport),
     /// Every record accounted for.
     Loss(LossReport),
     /// The run in one object, the last output.
@@ -136,7 +139,7 @@ impl Collector {
         losses.set_counts(conclude.correlator.counts());
         losses.set_left_out(conclude.left_out);
         debug_assert_eq!(losses.decoded_identity(), Ok(()), "every record has gone somewhere");
-        let summary = conclude.verdicts.unwrap_or_else(Verdicts::of_a_silent_run).summary;
+        let summary = conclude.verdicts.unwrap_or_else(Verdicts::silent).summary;
         summary
             .targets()
             .filter_map(|target| summary.episode(target))
@@ -197,7 +200,7 @@ impl Conclude {
             out(Output::Gone { at, interface: *interface, reason: reason.clone() });
         }
         if let Fact::ThreadCounters(window) = fact {
-            self.verdicts.get_or_insert_with(Verdicts::of_a_silent_run).summary.count(window);
+            self.verdicts.get_or_insert_with(Verdicts::silent).summary.count(window);
         }
         out(Output::Fact(fact.clone()));
     }
@@ -206,7 +209,7 @@ impl Conclude {
         if self.updates.is_empty() {
             return;
         }
-        let verdicts = self.verdicts.get_or_insert_with(Verdicts::of_a_silent_run);
+        let verdicts = self.verdicts.get_or_insert_with(Verdicts::silent);
         verdicts.attributor.advance(self.now);
         for update in self.updates.drain(..) {
             let journey = match update {
@@ -248,7 +251,7 @@ impl Conclude {
         });
         self.judge(losses, out);
         self.tell_activities(Some(self.now), out);
-        let verdicts = self.verdicts.get_or_insert_with(Verdicts::of_a_silent_run);
+        let verdicts = self.verdicts.get_or_insert_with(Verdicts::silent);
         for journey in rest {
             self.left_out.unreported += 1;
             let judged = verdicts.attributor.judge_briefly(journey);
@@ -278,15 +281,7 @@ impl Verdicts {
     }
 
     /// For a stream that lost its first record.
-    fn of_a_silent_run() -> Self {
-        Self::new(&RunFact {
-            version: String::new(),
-            wire_version: 0,
-            signatures: Vec::new(),
-            threshold: Threshold::Multiple(5.0),
-            lost_after: DurNs::from_secs(90),
-            open_report_every: DurNs::from_secs(1),
-            max_open: 0,
-        })
+    fn silent() -> Self {
+        Self::new(&RunFact::silent())
     }
 }

@@ -94,7 +94,8 @@ impl Attributor {
         self.budget.spend(usage.steps);
         account.since = usage.oldest.map_or(account.ledger.from, |oldest| oldest.min(account.ledger.from));
         let slow = slow(&journey, limit(self.threshold, self.baselines.of(journey.target, journey.signature)));
-        let verdict = self.verdict(&journey, &account, slow, lost);
+        let lost_events = lost(account.since, account.ledger.to);
+        let verdict = self.verdict(&journey, &account, slow, lost_events);
         if verdict == Verdict::Healthy && journey.outcome == Outcome::Replied {
             let baseline = self.baselines.of(journey.target, journey.signature);
             baseline.push(journey.elapsed(), times(&account.ledger));
@@ -102,7 +103,7 @@ impl Attributor {
         }
         let baseline = self.baselines.of(journey.target, journey.signature);
         let service = service(&journey, &account.ledger, &verdict, baseline, evidence);
-        Judged { journey, ledger: account.ledger, slow, verdict, service, brief: false }
+        Judged { journey, ledger: account.ledger, slow, verdict, service, brief: false, lost_events, guest: None }
     }
 
     /// How long checks like this one are usually held: asked only of one that may have been held long.
@@ -123,7 +124,7 @@ impl Attributor {
             (None, false) => Verdict::Healthy,
             (None, true) => Verdict::Unresolved(Unresolved::NoTrace(CROWDED.to_owned())),
         };
-        Judged { journey, ledger, slow, verdict, service: None, brief: true }
+        Judged { journey, ledger, slow, verdict, service: None, brief: true, lost_events: 0, guest: None }
     }
 
     fn verdict(
@@ -131,7 +132,7 @@ impl Attributor {
         journey: &Journey,
         account: &Account,
         slow: bool,
-        lost: &dyn Fn(MonoNs, MonoNs) -> u64,
+        lost_events: u64,
     ) -> Verdict {
         if let Some(reason) = untrusted(journey) {
             return Verdict::Unresolved(Unresolved::Journey(reason));
@@ -139,10 +140,9 @@ impl Attributor {
         if !slow {
             return Verdict::Healthy;
         }
-        let Account { ledger, dropped, tail, since } = account;
-        let count = lost(*since, ledger.to);
-        if count > 0 {
-            return Verdict::Unresolved(Unresolved::EventsLost { count });
+        let Account { ledger, dropped, tail, .. } = account;
+        if lost_events > 0 {
+            return Verdict::Unresolved(Unresolved::EventsLost { count: lost_events });
         }
         match (dropped, tail) {
             (Some(Dropped::By(cause)), _) => return Verdict::Cause { cause: *cause, share: 1.0 },

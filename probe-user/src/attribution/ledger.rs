@@ -5,6 +5,7 @@ use super::{Cause, Service};
 use crate::clock::{DurNs, MonoNs};
 use crate::counters::Counted;
 use crate::event::{InterfaceId, TaskId};
+use crate::join::GuestHalf;
 use crate::journey::{Journey, Span};
 use std::fmt;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ pub struct Offender {
     pub cgroup: String,
     /// Device or queueing discipline, such as `eth0 tbf 8001:`; empty if it is not a device.
     pub device: String,
+    /// It is inside the guest: numbers and names are those that the guest has for it.
+    pub guest: bool,
 }
 
 /// A thread on the way from a check to who took its time.
@@ -182,6 +185,10 @@ pub struct Judged {
     /// It came with more others than can be looked into: only its time was judged, and no
     /// episode ascribes that to anything.
     pub brief: bool,
+    /// Records that were lost while it was under way, or of what its ledger rests on.
+    pub lost_events: u64,
+    /// What the half inside the guest added; only of what a [`Join`](crate::join::Join) gives.
+    pub guest: Option<Box<GuestHalf>>,
 }
 
 /// A cause's part in an episode.

@@ -14,7 +14,7 @@ mod flow;
 mod frame;
 mod held;
 mod ledger;
-mod piece;
+pub(crate) mod piece;
 #[cfg(test)]
 mod properties;
 mod questions;

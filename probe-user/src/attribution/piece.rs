@@ -322,6 +322,12 @@ pub(super) fn ledger(pieces: Vec<Piece>, from: MonoNs, to: MonoNs) -> Ledger {
             },
         }
     }
+    sum_up(entries, gaps, from, to)
+}
+
+/// A ledger of entries in the order of their time, and of what is unexplained beside them, which
+/// together fill `from` to `to`.
+pub(crate) fn sum_up(entries: Vec<Entry>, mut gaps: Vec<Gap>, from: MonoNs, to: MonoNs) -> Ledger {
     gaps.sort_by_key(|gap| std::cmp::Reverse(gap.time));
     let unexplained = gaps.iter().fold(DurNs::ZERO, |sum, gap| sum.plus(gap.time));
     let unexplained_reasons = gaps.iter().map(|Gap { time, reason }| format!("{time}: {reason}")).collect();
@@ -339,7 +345,7 @@ fn entry(from: MonoNs, to: MonoNs, span: Span, charge: Charge) -> Option<Entry> 
 }
 
 /// Whether the parts of a ledger are in order, apart, and sum to the whole.
-pub(super) fn exact(ledger: &Ledger) -> bool {
+pub(crate) fn exact(ledger: &Ledger) -> bool {
     let apart = ledger.entries.windows(2).all(|pair| matches!(pair, [one, two] if one.to <= two.from));
     let inside =
         ledger.entries.iter().all(|entry| ledger.from <= entry.from && entry.from < entry.to && entry.to <= ledger.to);

@@ -39,7 +39,7 @@ pub(super) fn slow(journey: &Journey, limit: DurNs) -> bool {
 }
 
 /// Why a journey cannot be judged at all.
-pub(super) const fn untrusted(journey: &Journey) -> Option<&'static str> {
+pub(crate) const fn untrusted(journey: &Journey) -> Option<&'static str> {
     match journey.outcome {
         Outcome::Broken(reason) => Some(reason),
         Outcome::Ambiguous => Some("a packet fitted several open checks"),
@@ -63,6 +63,6 @@ fn percent(share: f64) -> u8 {
 }
 
 /// The largest reason for what a ledger leaves unexplained.
-pub(super) fn main_reason(ledger: &Ledger) -> String {
+pub(crate) fn main_reason(ledger: &Ledger) -> String {
     ledger.unexplained_reasons.first().cloned().unwrap_or_else(|| "no time above the normal was found".to_owned())
 }

@@ -31,6 +31,7 @@ impl Tally {
                 self.late = report.late;
             }
             Output::Gone { .. } => self.incomplete = true,
+            Output::Join(report) => self.incomplete |= report.guest_lost > 0,
             Output::Fact(_)
             | Output::Lapse { .. }
             | Output::Activity(_)

@@ -253,6 +253,21 @@ pub struct RunFact {
     pub max_open: u32,
 }
 
+impl RunFact {
+    /// For a stream that lost its first record.
+    pub(crate) const fn silent() -> Self {
+        Self {
+            version: String::new(),
+            wire_version: 0,
+            signatures: Vec::new(),
+            threshold: Threshold::Multiple(5.0),
+            lost_after: DurNs::from_secs(90),
+            open_report_every: DurNs::from_secs(1),
+            max_open: 0,
+        }
+    }
+}
+
 /// A signature and its rules.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SignatureFact {

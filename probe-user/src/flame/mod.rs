@@ -127,7 +127,7 @@ impl Flame {
             Output::Fact(Fact::StackCounts(counts)) => self.stacks_left_out = counts.left_out(),
             Output::Fact(fact) => self.stacks.learn(fact),
             Output::Lapse { .. } | Output::Gone { .. } | Output::Episode(_) => {}
-            Output::Activity(_) | Output::Softirq { .. } => {}
+            Output::Activity(_) | Output::Softirq { .. } | Output::Join(_) => {}
         }
     }
 

@@ -145,7 +145,7 @@ impl Report {
             Output::Gone { at, interface, reason } if self.gone.len() < MAX_NOTICES => {
                 self.gone.push((*at, *interface, reason.clone()));
             }
-            Output::Gone { .. } | Output::Activity(_) | Output::Softirq { .. } => {}
+            Output::Gone { .. } | Output::Activity(_) | Output::Softirq { .. } | Output::Join(_) => {}
             Output::Episode(episode) => self.episodes.push(episode.clone()),
             Output::Loss(report) => self.loss = Some(report.clone()),
             Output::Summary(run) => self.run = *run,

@@ -36,9 +36,9 @@ pub(super) fn named(offender: &Offender) -> String {
         if offender.cgroup.is_empty() { String::new() } else { format!(", cgroup {}", shown(&offender.cgroup)) };
     let clipped = Offender {
         comm: shown(&offender.comm),
-        task: offender.task,
         cgroup: String::new(),
         device: shown(&offender.device),
+        ..offender.clone()
     };
     let named = who(&clipped) + &cgroup;
     if named.is_empty() { "unknown".to_owned() } else { named.trim_start_matches([',', ' ']).to_owned() }

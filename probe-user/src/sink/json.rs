@@ -10,6 +10,7 @@ use crate::attribution::{
 };
 use crate::clock::MonoNs;
 use crate::event::{InterfaceId, TaskId};
+use crate::join::{GuestHalf, HalfCounts, JoinReport};
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, Stamp};
 use crate::loss::LossReport;
 use crate::pipeline::Output;
@@ -54,6 +55,7 @@ impl<W: Write + Send + std::fmt::Debug> Sink for JsonSink<W> {
             }
             Output::Gone { at, interface, reason } => self.line(&NoticeLine::gone(*at, *interface, reason, names)),
             Output::Episode(episode) => self.line(&EpisodeLine::new(episode, names)),
+            Output::Join(report) => self.line(&JoinLine::new(report)),
             Output::Loss(report) => self.line(&loss_line(report, context.dropped)),
             Output::Summary(summary) => self.line(&SummaryLine::new(summary, names)),
             Output::Fact(_) | Output::Activity(_) | Output::Softirq { .. } => Ok(()),
@@ -86,6 +88,7 @@ struct JourneyLine<'a> {
     unexplained_ns: u64,
     unexplained_reasons: &'a [String],
     verdict: VerdictField,
+    guest: Option<GuestField<'a>>,
 }
 
 impl<'a> JourneyLine<'a> {
@@ -112,6 +115,32 @@ impl<'a> JourneyLine<'a> {
             unexplained_ns: ledger.unexplained.0,
             unexplained_reasons: &ledger.unexplained_reasons,
             verdict: VerdictField::new(verdict).of(judged.service.as_ref(), Service::of_check),
+            guest: judged.guest.as_deref().map(GuestField::new),
+        }
+    }
+}
+
+/// What is known of the half inside the guest.
+#[derive(Serialize)]
+struct GuestField<'a> {
+    pairing: &'static str,
+    reason: Option<&'a str>,
+    id: Option<String>,
+    with_vm_ns: Option<u64>,
+    inside_ns: Option<u64>,
+    overhead_ns: Option<i64>,
+}
+
+impl<'a> GuestField<'a> {
+    fn new(half: &'a GuestHalf) -> Self {
+        let GuestHalf { pairing, id, residence } = half;
+        Self {
+            pairing: pairing.name(),
+            reason: pairing.reason(),
+            id: id.map(|id| id.0.to_string()),
+            with_vm_ns: residence.map(|residence| residence.host.0),
+            inside_ns: residence.map(|residence| residence.guest.0),
+            overhead_ns: residence.map(|residence| residence.overhead()),
         }
     }
 }
@@ -202,12 +231,14 @@ struct OffenderField<'a> {
     tid: u32,
     cgroup: &'a str,
     device: &'a str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    guest: bool,
 }
 
 impl<'a> OffenderField<'a> {
     fn new(offender: &'a Offender) -> Self {
-        let Offender { comm, task, cgroup, device } = offender;
-        Self { comm, tgid: task.tgid, tid: task.tid, cgroup, device }
+        let Offender { comm, task, cgroup, device, guest } = offender;
+        Self { comm, tgid: task.tgid, tid: task.tid, cgroup, device, guest: *guest }
     }
 }
 
@@ -446,6 +477,47 @@ fn loss_line(report: &LossReport, dropped: u64) -> LossReport {
 }
 
 #[derive(Serialize)]
+struct JoinLine {
+    r#type: &'static str,
+    host: HalvesField,
+    guest: HalvesField,
+    overhead_p50_ns: Option<u64>,
+    overhead_max_ns: Option<u64>,
+    guest_lost: u64,
+}
+
+#[derive(Serialize)]
+struct HalvesField {
+    halves: u64,
+    joined: u64,
+    doubted: u64,
+    negative: u64,
+    mismatched: u64,
+    ambiguous: u64,
+    alone: u64,
+}
+
+impl JoinLine {
+    fn new(report: &JoinReport) -> Self {
+        Self {
+            r#type: "join",
+            host: HalvesField::new(&report.host),
+            guest: HalvesField::new(&report.guest),
+            overhead_p50_ns: report.overhead_p50.map(|overhead| overhead.0),
+            overhead_max_ns: report.overhead_max.map(|overhead| overhead.0),
+            guest_lost: report.guest_lost,
+        }
+    }
+}
+
+impl HalvesField {
+    const fn new(counts: &HalfCounts) -> Self {
+        let HalfCounts { halves, joined, doubted, negative, mismatched, ambiguous, alone } = *counts;
+        Self { halves, joined, doubted, negative, mismatched, ambiguous, alone }
+    }
+}
+
+#[derive(Serialize)]
 struct SummaryLine {
     r#type: &'static str,
     started_at: Option<String>,
@@ -504,11 +576,13 @@ mod tests {
     }
 
     fn every_kind() -> Vec<Value> {
-        let outputs = [sample::slow(), sample::held(), sample::lost(), sample::open(5), sample::healthy()];
+        let outputs =
+            [sample::slow(), sample::held(), sample::lost(), sample::open(5), sample::healthy(), sample::joined()];
         let mut outputs: Vec<Output> = outputs.into_iter().map(|judged| Output::Journey(Box::new(judged))).collect();
         outputs.push(sample::lapse());
         outputs.push(sample::gone());
         outputs.push(Output::Episode(sample::episode()));
+        outputs.push(Output::Join(sample::join()));
         outputs.push(Output::Loss(sample::loss()));
         outputs.push(Output::Summary(sample::summary(4)));
         outputs.push(Output::Summary(sample::summary(0)));
@@ -548,7 +622,7 @@ mod tests {
 
     #[test]
     fn the_catalogue_lists_what_is_written_and_nothing_else() {
-        for record in ["journey", "lapse", "notice", "episode", "loss", "summary"] {
+        for record in ["journey", "lapse", "notice", "episode", "join", "loss", "summary"] {
             let lines = every_kind();
             let mut found = BTreeMap::new();
             lines.iter().filter(|line| line["type"] == record).for_each(|line| flatten("", line, &mut found));

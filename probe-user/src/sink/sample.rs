@@ -8,6 +8,7 @@ use crate::attribution::{
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::counters::{Counted, Counts, Hardware, Sum, Unavailable};
 use crate::event::{Fact, InterfaceFact, InterfaceId, InterfaceRole, TaskId};
+use crate::join::{GuestHalf, HalfCounts, JoinReport, Pairing, Residence};
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, Span, Stage, Stamp};
 use crate::loss::{CpuLoss, KindLoss, LossReport, SkippedRuns};
 use crate::pipeline::Output;
@@ -90,7 +91,7 @@ fn offender() -> Offender {
         comm: "evil\u{1b}[2J".to_owned(),
         task: TaskId { tgid: 10, tid: 12 },
         cgroup: "/pod".to_owned(),
-        device: String::new(),
+        ..Offender::default()
     }
 }
 
@@ -99,7 +100,7 @@ fn judged(journey: Journey, entries: Vec<Entry>, unexplained: u64, verdict: Verd
     let gap = Gap { time: DurNs(unexplained), reason: "no record of the thread".to_owned() };
     let unexplained_reasons = vec![gap.reason.clone()];
     let ledger = Ledger { from, to, entries, unexplained: gap.time, gaps: vec![gap], unexplained_reasons };
-    Judged { journey, ledger, slow: verdict != Verdict::Healthy, verdict, service: None, brief: false }
+    Judged { journey, ledger, slow: verdict != Verdict::Healthy, verdict, service: None, brief: false, lost_events: 0, guest: None }
 }
 
 /// Answered after 860 ms, most of which a futex took.
@@ -107,6 +108,23 @@ pub(crate) fn slow() -> Judged {
     let entries = vec![entry(Cause::AppOnCpu, 2_000, 1_000_000), entry(Cause::AppFutex, 1_000_000, 860_000_000)];
     let verdict = Verdict::Cause { cause: Cause::AppFutex, share: 0.998_84 };
     judged(journey(Outcome::Replied, 860_000_000), entries, 2_000, verdict)
+}
+
+/// Slow by a thread inside the guest.
+pub(crate) fn joined() -> Judged {
+    let mut judged = slow();
+    judged.ledger.entries.iter_mut().filter_map(|entry| entry.offender.as_mut()).for_each(|one| one.guest = true);
+    let residence = Residence { host: DurNs(859_000_000), guest: DurNs(858_900_000) };
+    let id = Some(JourneyId(70));
+    judged.guest = Some(Box::new(GuestHalf { pairing: Pairing::Joined, id, residence: Some(residence) }));
+    judged
+}
+
+/// What became of the halves of a join.
+pub(crate) fn join() -> JoinReport {
+    let counts = HalfCounts { halves: 3, joined: 2, alone: 1, ..HalfCounts::default() };
+    let overhead = Some(DurNs(100_000));
+    JoinReport { host: counts, guest: counts, overhead_p50: overhead, overhead_max: overhead, guest_lost: 0 }
 }
 
 /// Dropped in the receive buffer.
@@ -146,7 +164,7 @@ pub(crate) fn episode() -> Episode {
             share: 0.92,
             checks: 3,
             lost: 0,
-            offender: Some(offender()),
+            offender: Some(Offender { guest: true, ..offender() }),
             counted: Some(counted()),
             meaning: None,
         }],
@@ -156,7 +174,7 @@ pub(crate) fn episode() -> Episode {
             to: MonoNs(START + 800_000_000),
             causes: vec![Cause::StorageWriteback],
             checks: 40,
-            offender: Some(offender()),
+            offender: Some(Offender { guest: true, ..offender() }),
             victims: vec![Victim { comm: "evil\u{1b}[2J".to_owned(), task: TaskId { tgid: 10, tid: 12 } }],
         }],
         unexplained: DurNs(2_000_000),

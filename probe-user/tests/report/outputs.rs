@@ -156,7 +156,7 @@ fn check(id: u64, at: u64, elapsed: u64) -> Judged {
         unexplained_reasons: vec![gap.reason.clone()],
         gaps: vec![gap],
     };
-    Judged { journey, ledger, slow: false, verdict: Verdict::Healthy, service: None, brief: false }
+    Judged { journey, ledger, slow: false, verdict: Verdict::Healthy, service: None, brief: false, lost_events: 0, guest: None }
 }
 
 /// A slow one: a thread waited for another, which waited for a disk.
@@ -179,6 +179,7 @@ fn slow(id: u64, at: u64, elapsed: u64, name: &str) -> Judged {
             task: TaskId { tgid: 7, tid: 7 },
             cgroup: name.to_owned(),
             device: name.to_owned(),
+            guest: false,
         }),
         path: vec![Cause::AppFutex, Cause::StorageWriteback],
         hops: vec![hop(SERVER, "futex_do_wait"), hop(HOLDER, "balance_dirty_pages")],

@@ -69,7 +69,7 @@ impl Incident {
             Output::Loss(report) => self.lost_events = report.lost,
             Output::Summary(summary) => self.summary = *summary,
             Output::Fact(Fact::Run(run)) => self.signatures = signatures(run),
-            Output::Fact(_) | Output::Activity(_) | Output::Softirq { .. } => {}
+            Output::Fact(_) | Output::Activity(_) | Output::Softirq { .. } | Output::Join(_) => {}
         }
     }
 
@@ -276,7 +276,7 @@ fn cause(part: &EpisodeCause, target: String) -> CauseRecord {
 
 impl OffenderRecord {
     fn new(offender: &Offender) -> Self {
-        let Offender { comm, task, cgroup, device } = offender;
+        let Offender { comm, task, cgroup, device, .. } = offender;
         let (comm, cgroup, device) = (clipped(comm), clipped(cgroup), clipped(device));
         Self { comm, tgid: task.tgid, tid: task.tid, cgroup, device }
     }

@@ -6,6 +6,7 @@ use super::tally::{Likeness, cause_name};
 use crate::attribution::{Cause, Entry, Judged, Lapse, Offender, Verdict};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::InterfaceId;
+use crate::join::{GuestHalf, Pairing, Residence};
 use crate::journey::{Journey, Loss, Outcome, Span};
 use crate::signature::readable;
 use crate::sink::Names;
@@ -20,9 +21,22 @@ pub(super) const INDENT: usize = 13;
 pub(super) fn block(judged: &Judged, names: &Names, width: usize) -> Vec<Line> {
     let mut lines = vec![headline(judged, names), place(judged, names)];
     lines.extend(part_lines(judged));
+    lines.extend(judged.guest.as_deref().map(guest_line));
     lines.extend(judged.service.map(|service| labelled("service", &service.of_check(), Look::Plain)));
     lines.extend(path::bar(&judged.journey, width));
     lines
+}
+
+/// What the half inside the guest added, or why it added nothing.
+fn guest_line(half: &GuestHalf) -> Line {
+    let text = match (half.pairing.reason(), &half.residence) {
+        (Some(reason), _) => format!("not joined: {reason}"),
+        (None, Some(Residence { host, guest })) => {
+            format!("{guest} of {host} with the VM; {} beyond that", host.minus(*guest))
+        }
+        (None, None) => "joined".to_owned(),
+    };
+    labelled("guest", &text, if half.pairing == Pairing::Joined { Look::Plain } else { Look::Warn })
 }
 
 /// When, what, how long, where, why and who: the one thing to read.
@@ -176,7 +190,8 @@ pub(crate) fn who(offender: &Offender) -> String {
         (comm, tid) => format!("{comm} (pid {}/{tid})", task.tgid),
     };
     let words = [thread.as_str(), device.as_str()];
-    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ")
+    let words = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ");
+    if offender.guest && !words.is_empty() { words + " in the guest" } else { words }
 }
 
 /// Adds whom a part names, and its cgroup.

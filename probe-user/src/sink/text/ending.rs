@@ -5,10 +5,14 @@ use super::line::{Line, Look};
 use crate::attribution::{Episode, EpisodeCause, Stall, Verdict};
 use crate::clock::DurNs;
 use crate::event::TaskId;
+use crate::join::{HalfCounts, JoinReport};
 use crate::loss::LossReport;
 use crate::sink::Names;
 use crate::summary::RunSummary;
 
+/// What to do where the halves have nothing in common.
+const NONE_JOINED: &str = "no check has both halves: were both made at the same time, with the same --signature, the host's \
+                           with --vnic and the other inside that VM?";
 /// Causes shown of an episode.
 const CAUSES: usize = 5;
 /// Stalls shown of an episode.
@@ -146,6 +150,36 @@ fn next_step(episode: &Episode) -> String {
         Verdict::Unresolved(_) => "whylag doctor tells which proof this host could give and does not".to_owned(),
         Verdict::Healthy => "nothing".to_owned(),
     }
+}
+
+/// Where the halves of joined checks went, those of the host before those of the guest.
+pub(super) fn join(report: &JoinReport) -> Vec<Line> {
+    let mut lines = vec![Line::new(), halves("host", &report.host), halves("guest", &report.guest)];
+    if let (Some(usual), Some(most)) = (report.overhead_p50, report.overhead_max) {
+        let text = format!("the hypervisor added {usual} to a check, {most} at most");
+        lines.push(labelled("overhead", &text, Look::Plain));
+    }
+    if report.guest_lost > 0 {
+        let text = format!("its run lost {}: give whylag a larger --ring-size there", count(report.guest_lost, "event"));
+        lines.push(labelled("guest", &text, Look::Warn));
+    }
+    if report.host.joined == 0 {
+        lines.push(labelled("next", NONE_JOINED, Look::Warn));
+    }
+    lines
+}
+
+fn halves(side: &str, counts: &HalfCounts) -> Line {
+    let line = Line::hanging(INDENT).dim(format!("{side:>11}  {}", count(counts.halves, "half check")));
+    let line = line.plain(format!("  {} joined", counts.joined));
+    let rest = [
+        (counts.alone, "alone"),
+        (counts.doubted, "doubted"),
+        (counts.ambiguous, "ambiguous"),
+        (counts.mismatched, "mismatched"),
+        (counts.negative, "longer inside than outside"),
+    ];
+    rest.into_iter().filter(|(count, _)| *count > 0).fold(line, |line, (count, what)| line.add(Look::Warn, format!("  {count} {what}")))
 }
 
 /// What was not seen.

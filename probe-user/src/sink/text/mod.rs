@@ -105,6 +105,7 @@ impl<W: Write + Send + std::fmt::Debug> Sink for TextSink<W> {
                 self.held_back()?;
                 self.lines(&ending::episode(episode, context.names))
             }
+            Output::Join(report) => self.lines(&ending::join(report)),
             Output::Loss(report) => self.lines(&ending::loss(report, context.dropped)),
             Output::Summary(summary) => self.lines(ending::summary(summary).as_slice()),
             Output::Fact(_) | Output::Activity(_) | Output::Softirq { .. } => Ok(()),
