@@ -5,8 +5,11 @@ use super::value;
 use crate::clock::DurNs;
 use crate::event::Threshold;
 use crate::load::SAMPLE_HZ_MOST;
+use crate::source::address::Address;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Where did this health check's time go, and who took it?
 #[derive(Debug, Parser)]
@@ -37,6 +40,8 @@ pub enum Command {
     Attach(Box<AttachArgs>),
     /// Show the same journeys again from a recording, or from captures taken at the NICs
     Replay(ReplayArgs),
+    /// Join the two halves of a VM's checks: what its host saw, and what whylag saw inside it
+    Join(JoinArgs),
     /// Draw where the time of a recording's slow checks went, as a flame graph
     Flame(FlameArgs),
     /// Tell a recording's incident to somebody who was not there, as one HTML page
@@ -87,6 +92,9 @@ pub struct AttachArgs {
     /// Keep every event in FILE, which must be new or empty, for `whylag replay`
     #[arg(short, long, value_name = "FILE")]
     pub record: Option<PathBuf>,
+    /// Send every event to `whylag join`, which listens at unix:PATH or tcp:HOST:PORT
+    #[arg(long, value_name = "ADDRESS", value_parser = str::parse::<Address>)]
+    pub send: Option<Address>,
     /// Take stacks of watched threads in user code into the recording, for `whylag flame` [default: on with --record]
     #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
     pub stacks: Option<Switch>,
@@ -176,6 +184,62 @@ pub struct ReplayArgs {
     /// What to write on standard output
     #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// `whylag join`.
+#[derive(Debug, Args)]
+#[command(after_help = JOIN_HELP)]
+pub struct JoinArgs {
+    /// The half of the VM's host
+    pub host: Half,
+    /// The half made inside the VM
+    pub guest: Half,
+    /// Read files on while they grow, until they have not grown for 10s
+    #[arg(long)]
+    pub follow: bool,
+    /// What to write on standard output
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+const JOIN_HELP: &str = "\
+HOST and GUEST are each a recording made with `attach --record`, a bundle made with `incident export`, - for \
+either on standard input, or an address (unix:PATH, tcp:HOST:PORT) at which to listen for one `attach --send`. \
+Both halves need the same --signature, at the same time: on the host, `whylag attach --vnic TAP`; inside the VM, \
+`whylag attach`. Their clocks need not agree: only durations are taken from each. What is sent is not encrypted, and \
+whoever reaches the address first is believed: listen on a private network, or through a tunnel.";
+
+/// Where a half comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Half {
+    /// A recording or a bundle.
+    File(PathBuf),
+    /// Either, on standard input.
+    Stdin,
+    /// Whoever sends it there.
+    Listen(Address),
+}
+
+impl FromStr for Half {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "-" => Ok(Self::Stdin),
+            address if Address::is_meant(address) => address.parse().map(Self::Listen),
+            path => Ok(Self::File(path.into())),
+        }
+    }
+}
+
+impl fmt::Display for Half {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Stdin => write!(f, "standard input"),
+            Self::Listen(address) => write!(f, "{address}"),
+        }
+    }
 }
 
 /// `whylag flame`.

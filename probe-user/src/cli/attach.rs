@@ -34,6 +34,7 @@ fn plan(config: &AttachConfig) -> Plan<'_> {
         debuginfod: config.debuginfod.clone(),
         ring_bytes: config.ring_bytes,
         record: config.record.as_deref(),
+        send: config.send.as_ref(),
     }
 }
 
@@ -72,6 +73,9 @@ fn conclude(ended: Ended, tally: &Tally, config: &AttachConfig) -> anyhow::Resul
     }
     if let (Err(error), Some(path)) = (ended.recorded, &config.record) {
         return Err(anyhow::Error::from(error).context(format!("the recording {} is not complete", path.display())));
+    }
+    if let (Err(error), Some(address)) = (ended.sent, &config.send) {
+        return Err(anyhow::Error::from(error).context(format!("not everything was sent to {address}")));
     }
     Ok(match tally.outcome(config.output) {
         Outcome::Incomplete => Outcome::Incomplete,

@@ -7,6 +7,7 @@ use crate::clock::DurNs;
 use crate::event::Threshold;
 use crate::file;
 use crate::load::UserStacks;
+use crate::source::address::Address;
 use crate::symbolize::{Debuginfod, DebuginfodError};
 use crate::target::Targets;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ pub(super) struct AttachConfig {
     pub(super) duration: Option<DurNs>,
     pub(super) count: Option<u64>,
     pub(super) record: Option<PathBuf>,
+    pub(super) send: Option<Address>,
     pub(super) user_stacks: Option<UserStacks>,
     pub(super) debuginfod: Option<Arc<Debuginfod>>,
     pub(super) ring_bytes: u32,
@@ -60,6 +62,7 @@ impl AttachConfig {
             duration: args.duration,
             count: args.count,
             record: args.record,
+            send: args.send,
             user_stacks,
             debuginfod,
             ring_bytes: args.ring_size,

@@ -10,6 +10,7 @@ mod doctor;
 mod explain;
 mod flame;
 mod incident;
+mod join;
 mod outcome;
 mod replay;
 mod report;
@@ -46,6 +47,7 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
     match command {
         Command::Attach(args) => attach::run(*args),
         Command::Replay(args) => replay::run(&args),
+        Command::Join(args) => join::run(&args),
         Command::Flame(args) => flame::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Doctor(args) => doctor::run(&args),

@@ -12,13 +12,16 @@ use crate::sink::Printer;
 use crate::source::capture::{self, Capture, CaptureCounts, Judgement};
 use crate::source::recording::{Reader, RecordingError};
 use anyhow::Context;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::fs::File;
+use std::io::{self, Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// In a capture, nobody waits for a result, so a check may take its time.
 const LOST_AFTER: DurNs = DurNs::from_secs(90);
 /// Bytes by which a bundle is told from a recording.
 const START: usize = 32;
+/// Largest bundle that is taken from a stream.
+const LARGEST_STREAM: u64 = 8 << 30;
 
 /// Runs the command.
 pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<Outcome> {
@@ -48,24 +51,49 @@ fn replay_recording(path: &Path, output: OutputArgs) -> anyhow::Result<Outcome> 
 
 /// A recording, and what it came in.
 pub(super) struct Opened {
-    pub(super) reader: Reader<Box<dyn Read>>,
+    pub(super) reader: Reader<Box<dyn Read + Send>>,
     pub(super) bundle: Option<Manifest>,
 }
 
 /// Opens a recording: a file of its own, or the one in a bundle, of which then every byte is checked.
 pub(super) fn open(path: &Path) -> anyhow::Result<Opened> {
     let mut file = file::open(path).map_err(RecordingError::from)?;
-    let mut start = [0; START];
-    let got = file.read(&mut start).map_err(RecordingError::from)?;
+    let start = start_of(&mut file)?;
     file.seek(SeekFrom::Start(0))?;
-    if !looks_like_a_bundle(start.get(..got).unwrap_or_default()) {
-        return Ok(Opened { reader: Reader::new(Box::new(file) as Box<dyn Read>)?, bundle: None });
+    if looks_like_a_bundle(&start) { open_bundle(file) } else { open_recording(Box::new(file)) }
+}
+
+/// The same of what can be read only once. A bundle's manifest tells of what comes behind it, so a bundle
+/// goes through a file without a name.
+pub(super) fn open_stream(mut stream: impl Read + Send + 'static) -> anyhow::Result<Opened> {
+    let start = start_of(&mut stream)?;
+    let is_bundle = looks_like_a_bundle(&start);
+    let mut whole = Cursor::new(start).chain(stream);
+    if !is_bundle {
+        return open_recording(Box::new(whole));
     }
+    let mut file = tempfile::tempfile()?;
+    io::copy(&mut whole.by_ref().take(LARGEST_STREAM), &mut file)?;
+    anyhow::ensure!(whole.read(&mut [0])? == 0, "the bundle is larger than {} GiB: give its file", LARGEST_STREAM >> 30);
+    open_bundle(file)
+}
+
+fn start_of(from: &mut impl Read) -> Result<Vec<u8>, RecordingError> {
+    let mut start = Vec::with_capacity(START);
+    from.take(START as u64).read_to_end(&mut start)?;
+    Ok(start)
+}
+
+fn open_recording(from: Box<dyn Read + Send>) -> anyhow::Result<Opened> {
+    Ok(Opened { reader: Reader::new(from)?, bundle: None })
+}
+
+fn open_bundle(file: File) -> anyhow::Result<Opened> {
     let mut bundle = Bundle::open(file)?;
     bundle.check()?;
     let manifest = bundle.manifest().clone();
-    let reader = Reader::new(Box::new(bundle.into_recording()?) as Box<dyn Read>)?;
-    Ok(Opened { reader, bundle: Some(manifest) })
+    let recording: Box<dyn Read + Send> = Box::new(bundle.into_recording()?);
+    Ok(Opened { reader: Reader::new(recording)?, bundle: Some(manifest) })
 }
 
 fn replay_captures(args: &ReplayArgs) -> anyhow::Result<Outcome> {

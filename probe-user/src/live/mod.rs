@@ -21,9 +21,11 @@ use crate::load::{self, Attached, Attachment, HookState, LoadError, Outcome, Req
 use crate::pipeline::Output;
 use crate::signature::Signature;
 use crate::sink::{Outlet, Sink};
+use crate::source::address::Address;
 use crate::source::capture::signature_facts;
 use crate::source::recording::{Compression, Writer};
 use crate::source::ring::{Drained, Rings};
+use crate::source::sending::Sending;
 use crate::symbolize::{Debuginfod, Symbolizer};
 use crate::symbols::KernelSymbols;
 use crate::target::{Discovery, Selection, Targets, Transport};
@@ -39,11 +41,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
-use stop::Stop;
 use stream::Stream;
 use surroundings::Surroundings;
 
 pub(crate) use counters::{Countable, look as look_at_counters};
+pub(crate) use stop::Stop;
 pub use stream::Ended;
 
 /// Less than any record takes in a ring, so that a turn has records to spare.
@@ -66,6 +68,8 @@ const MAX_OPEN: u32 = 100_000;
 const CLOSING: DurNs = DurNs::from_millis(300);
 /// How often it looks whether they have come.
 const CLOSING_WAIT: Duration = Duration::from_millis(5);
+/// How long a receiver of the records may take for a part of them.
+const SEND_WITHIN: Duration = Duration::from_secs(10);
 /// Shortest softirq worth an event; shorter ones are in the switches' running total.
 const SOFTIRQ_MIN_NS: u64 = 1_000_000;
 
@@ -92,6 +96,8 @@ pub struct Plan<'a> {
     pub ring_bytes: u32,
     /// Where to keep every record.
     pub record: Option<&'a Path>,
+    /// Where to send every record.
+    pub send: Option<&'a Address>,
 }
 
 /// Who is told about the run while it goes on.
@@ -139,15 +145,16 @@ async fn watch(
         stop.is_asked_for()
     }) {
         Err(LoadError::CalledOff) => {
-            return Ok(Stream::new(None, outlet).finish(&mut |output| observer.see(output)));
+            return Ok(Stream::new(None, None, outlet).finish(&mut |output| observer.see(output)));
         }
         attached => attached?,
     };
     let live_since = clock::now();
     // Only now: a run that cannot begin leaves no file behind.
     let recorder = plan.record.map(create_recording).transpose()?;
+    let sender = plan.send.map(begin_sending).transpose()?;
     say_refusals(&attached, observer);
-    let stream = Stream::new(recorder, outlet);
+    let stream = Stream::new(recorder, sender, outlet);
     let mut live = Live::new(plan, attached, stream, observer, (surroundings, host), started_at)?;
     live.introduce(plan, &selection, &watched, live_since);
     live.observer.say(&format!("attached: {} hooks are live", active_hooks(&live.attached).len()));
@@ -511,6 +518,12 @@ type Undrained = BTreeMap<(u32, u16), u64>;
 fn create_recording(path: &Path) -> anyhow::Result<Writer<File>> {
     let file = file::create(path).with_context(|| format!("cannot create the recording {}", path.display()))?;
     Writer::new(file, Compression::Zstd).with_context(|| format!("cannot begin the recording {}", path.display()))
+}
+
+fn begin_sending(address: &Address) -> anyhow::Result<Writer<Sending>> {
+    let refused = || format!("cannot send to {address}; `whylag join` must listen there first");
+    let sending = Sending::start(address.connect(SEND_WITHIN).with_context(refused)?)?;
+    Writer::new(sending, Compression::Zstd).with_context(refused)
 }
 
 fn request(plan: &Plan<'_>, selection: &Selection, watched: &[u32]) -> Request {

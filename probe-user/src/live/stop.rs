@@ -12,14 +12,14 @@ const INTERRUPTED: i32 = 130;
 /// Whether SIGINT, SIGTERM or, when the terminal is gone, SIGHUP asked for the end. A second one ends the process at once, whatever
 /// it is doing.
 #[derive(Debug, Clone)]
-pub(super) struct Stop(Arc<AtomicBool>);
+pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
     /// Begins to listen.
     ///
     /// # Errors
     /// When the handlers or the thread cannot be set up.
-    pub(super) fn on_signals() -> io::Result<Self> {
+    pub(crate) fn on_signals() -> io::Result<Self> {
         let stop = Self(Arc::default());
         let asked = stop.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
@@ -34,7 +34,7 @@ impl Stop {
     }
 
     /// A signal came.
-    pub(super) fn is_asked_for(&self) -> bool {
+    pub(crate) fn is_asked_for(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -6,8 +6,9 @@ use crate::event::{Fact, fact_records, tick_record};
 use crate::pipeline::{Collector, Output};
 use crate::sink::{Outlet, OutletCounts};
 use crate::source::recording::{RecordingError, Writer};
+use crate::source::sending::Sending;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 /// How long the end of a run may wait for a slow reader.
@@ -22,6 +23,8 @@ pub struct Ended {
     pub written: io::Result<()>,
     /// Why the recording stopped, if it did.
     pub recorded: Result<(), RecordingError>,
+    /// Why the records were no longer sent away, if they were not.
+    pub sent: Result<(), RecordingError>,
     /// It ended early, because every interface that was named is gone.
     pub deserted: bool,
 }
@@ -32,24 +35,24 @@ pub(super) struct Stream {
     collector: Collector,
     recorder: Option<Writer<File>>,
     recorded: Result<(), RecordingError>,
+    sender: Option<Writer<Sending>>,
+    sent: Result<(), RecordingError>,
     outlet: Outlet,
     /// Slow checks so far, each report of an open one counted.
     slow: u64,
 }
 
 impl Stream {
-    pub(super) fn new(recorder: Option<Writer<File>>, outlet: Outlet) -> Self {
-        Self { collector: Collector::new(), recorder, recorded: Ok(()), outlet, slow: 0 }
+    pub(super) fn new(recorder: Option<Writer<File>>, sender: Option<Writer<Sending>>, outlet: Outlet) -> Self {
+        Self { collector: Collector::new(), recorder, recorded: Ok(()), sender, sent: Ok(()), outlet, slow: 0 }
     }
 
     /// Takes one record; `see` is shown every output before the sink is. A recording that fails
-    /// ends; the run goes on.
+    /// ends, and so does sending; the run goes on.
     pub(super) fn push(&mut self, record: &[u8], see: &mut dyn FnMut(&Output)) {
-        let Self { collector, recorder, recorded, outlet, slow } = self;
-        if let Some(Err(error)) = recorder.as_mut().map(|recorder| recorder.write(record)) {
-            *recorder = None;
-            *recorded = Err(error);
-        }
+        let Self { collector, recorder, recorded, sender, sent, outlet, slow } = self;
+        write(recorder, recorded, record);
+        write(sender, sent, record);
         collector.push(record, &mut |output| {
             see(&output);
             *slow += u64::from(matches!(&output, Output::Journey(judged) if judged.slow));
@@ -88,15 +91,26 @@ impl Stream {
     /// Ends recording, collector and sink.
     pub(super) fn finish(self, see: &mut dyn FnMut(&Output)) -> Ended {
         let deadline = Instant::now() + LAST_WORDS;
-        let Self { collector, recorder, mut recorded, mut outlet, .. } = self;
+        let Self { collector, recorder, mut recorded, sender, mut sent, mut outlet, .. } = self;
         if let Some(recorder) = recorder {
             recorded = recorder.finish().map(drop);
+        }
+        if let Some(sender) = sender {
+            sent = sender.finish().and_then(|sending| Ok(sending.finish(deadline)?));
         }
         collector.finish(&mut |output| {
             see(&output);
             outlet.insist(output, deadline);
         });
         let (outputs, written) = outlet.finish(deadline);
-        Ended { outputs, written, recorded, deserted: false }
+        Ended { outputs, written, recorded, sent, deserted: false }
+    }
+}
+
+/// Writes a record, until that fails for the first time.
+fn write<W: Write>(to: &mut Option<Writer<W>>, result: &mut Result<(), RecordingError>, record: &[u8]) {
+    if let Some(Err(error)) = to.as_mut().map(|to| to.write(record)) {
+        *to = None;
+        *result = Err(error);
     }
 }
