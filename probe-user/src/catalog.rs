@@ -213,8 +213,18 @@ pub const FIELDS: &[Field] = &[
     ),
     maybe(J, "guest.reason", "the same in a sentence; null if they were joined"),
     maybe(J, "guest.id", "identity of the check within the guest's run; null without another half"),
-    perhaps_ns(J, "guest.with_vm_ns", "by the host's clock, from its being taken off the tap, else offered to the VM, to its coming back; of one that did not, to its end"),
-    perhaps_ns(J, "guest.inside_ns", "by the guest's clock, from its coming in at the guest's NIC to its being handed to the guest's driver; of one without an answer, to its end there"),
+    perhaps_ns(
+        J,
+        "guest.with_vm_ns",
+        "by the host's clock, from its being taken off the tap, else offered to the VM, to its coming back; of \
+         one that did not, to its end",
+    ),
+    perhaps_ns(
+        J,
+        "guest.inside_ns",
+        "by the guest's clock, from its coming in at the guest's NIC to its being handed to the guest's driver; \
+         of one without an answer, to its end there",
+    ),
     perhaps_ns(
         J,
         "guest.overhead_ns",

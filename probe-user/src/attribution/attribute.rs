@@ -127,13 +127,7 @@ impl Attributor {
         Judged { journey, ledger, slow, verdict, service: None, brief: true, lost_events: 0, guest: None }
     }
 
-    fn verdict(
-        &mut self,
-        journey: &Journey,
-        account: &Account,
-        slow: bool,
-        lost_events: u64,
-    ) -> Verdict {
+    fn verdict(&mut self, journey: &Journey, account: &Account, slow: bool, lost_events: u64) -> Verdict {
         if let Some(reason) = untrusted(journey) {
             return Verdict::Unresolved(Unresolved::Journey(reason));
         }

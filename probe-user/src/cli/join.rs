@@ -19,9 +19,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-/// A half that is being made is over when it has told nothing for so long: a run says something ten
-/// times a second.
-const SILENCE: Duration = Duration::from_secs(10);
+/// A half that is sent is over when it has told nothing for so long: a run says something ten times a
+/// second, but a slow machine takes a while to begin.
+const SILENCE: Duration = Duration::from_secs(30);
+/// A file that has not grown for so long is one that nobody writes any more.
+const FULL_GROWN: Duration = Duration::from_secs(10);
 /// How long a check of the host waits for the guest's half while both are being made, in its own time.
 const PATIENCE: DurNs = DurNs::from_secs(3);
 /// Records of a half that may wait; each is at most 64 KiB long.
@@ -34,17 +36,17 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Runs the command.
 pub(super) fn run(args: &JoinArgs) -> anyhow::Result<Outcome> {
     if args.host == args.guest {
-        return Err(UsageError(format!("HOST and GUEST are both {}: a half cannot be joined to itself", args.host)).into());
+        return Err(
+            UsageError(format!("HOST and GUEST are both {}: a half cannot be joined to itself", args.host)).into()
+        );
     }
     let live = |half: &Half| args.follow && matches!(half, Half::File(_)) || matches!(half, Half::Listen(_));
     let both_live = live(&args.host) && live(&args.guest);
     let stop = if both_live { Some(Stop::on_signals().context("cannot listen for signals")?) } else { None };
     let (host, of_host) = Feed::open(&args.host, args.follow)?;
     let (guest, of_guest) = Feed::open(&args.guest, args.follow)?;
-    let comparable = Comparable {
-        nonces: of_host.nonces && of_guest.nonces,
-        addresses: of_host.addresses && of_guest.addresses,
-    };
+    let comparable =
+        Comparable { nonces: of_host.nonces && of_guest.nonces, addresses: of_host.addresses && of_guest.addresses };
     let join = Join::new(comparable, both_live.then_some(PATIENCE));
     let mut joining = Joining::new(join, [host, guest], args);
     match stop {
@@ -89,7 +91,7 @@ impl Feed {
             }
             Half::File(path) if follow => {
                 let file = file::open(path).with_context(cannot)?;
-                thread.spawn(move || begin(Growing::new(file, SILENCE), &say))?;
+                thread.spawn(move || begin(Growing::new(file, FULL_GROWN), &say))?;
                 Comparable::ALL
             }
             Half::File(path) => {
@@ -177,6 +179,16 @@ fn begin(from: impl Read, say: &SyncSender<Said>) {
     }
 }
 
+/// A sender that says nothing more is no fault of the socket's.
+fn in_words(error: RecordingError) -> RecordingError {
+    match error {
+        RecordingError::Io(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            io::Error::new(io::ErrorKind::TimedOut, format!("nothing came for {} s", SILENCE.as_secs())).into()
+        }
+        error => error,
+    }
+}
+
 /// Tells all records; nobody listens any more when the run is over.
 fn tell(mut reader: Reader<impl Read>, say: &SyncSender<Said>) {
     let mut damage = None;
@@ -187,7 +199,7 @@ fn tell(mut reader: Reader<impl Read>, say: &SyncSender<Said>) {
         match record {
             Ok(record) if say.send(Said::Record(record.to_vec())).is_err() => return,
             Ok(_) => {}
-            Err(error) => damage = Some(error),
+            Err(error) => damage = Some(in_words(error)),
         }
     }
     let _ = say.send(Said::End(damage));
@@ -215,7 +227,8 @@ impl Joining {
     /// Reads both to their ends, always on where fewer halves wait: the same files give the same lines.
     fn to_the_end(&mut self) {
         while self.failed.is_none() {
-            let behind = if self.join.waiting(Side::Host) > self.join.waiting(Side::Guest) { Side::Guest } else { Side::Host };
+            let behind =
+                if self.join.waiting(Side::Host) > self.join.waiting(Side::Guest) { Side::Guest } else { Side::Host };
             let other = if behind == Side::Host { Side::Guest } else { Side::Host };
             let Some(side) = [behind, other].into_iter().find(|side| !self.feeds[*side as usize].over) else { return };
             self.take(side, None);
@@ -249,7 +262,11 @@ impl Joining {
     fn take_turn(&mut self, side: Side) -> bool {
         let taken = (0..TURN).take_while(|_| self.take(side, Some(Duration::ZERO))).count();
         if self.feeds[side as usize].is_silent() {
-            terminal::say(&format!("the {}'s half has been silent for {} s, and is over", name(side), SILENCE.as_secs()));
+            terminal::say(&format!(
+                "the {}'s half has been silent for {} s, and is over",
+                name(side),
+                SILENCE.as_secs()
+            ));
             self.feeds[side as usize].over = true;
         }
         taken > 0

@@ -74,7 +74,11 @@ pub(super) fn open_stream(mut stream: impl Read + Send + 'static) -> anyhow::Res
     }
     let mut file = tempfile::tempfile()?;
     io::copy(&mut whole.by_ref().take(LARGEST_STREAM), &mut file)?;
-    anyhow::ensure!(whole.read(&mut [0])? == 0, "the bundle is larger than {} GiB: give its file", LARGEST_STREAM >> 30);
+    anyhow::ensure!(
+        whole.read(&mut [0])? == 0,
+        "the bundle is larger than {} GiB: give its file",
+        LARGEST_STREAM >> 30
+    );
     open_bundle(file)
 }
 

@@ -176,7 +176,8 @@ impl Inlay<'_> {
 
     /// The host's ledger with this in it.
     fn into_ledger(self, host: Ledger) -> Ledger {
-        let mut split = Split { entries: Vec::new(), unexplained: DurNs::ZERO, overhead: DurNs::ZERO, behind: DurNs::ZERO };
+        let mut split =
+            Split { entries: Vec::new(), unexplained: DurNs::ZERO, overhead: DurNs::ZERO, behind: DurNs::ZERO };
         for entry in host.entries {
             match entry.cause {
                 Cause::VmGuestInternal => self.split(entry.from, entry.to, &mut split),

@@ -2,8 +2,9 @@
 //!
 //! A check is known by its nonce if its signature has one, else by the TCP sequence number or the IPv4
 //! identification of its request, which stay what they are on the way into a guest, together with its
-//! flow. Only a request without any of these is known by its flow alone, and then it must be the only
-//! one of that flow in both halves. A half of which there are two is joined to nothing.
+//! flow. Only a request without any of these is known by its flow alone. Where another check may have
+//! the same by chance, as an identification of 16 bits or a flow, a half waits until no more is waited
+//! for, and must then be the only one. A half of which there are two is joined to nothing.
 
 use super::stay::Stay;
 use super::{Pairing, Side};
@@ -14,7 +15,7 @@ use probe_wire::Sighting;
 use std::collections::{BTreeMap, HashMap};
 
 /// Halves of a side that may wait; of more, the oldest is given up.
-const MOST_WAITING: usize = 1 << 17;
+const MOST_WAITING: usize = 1 << 16;
 /// Halves with one identity that are told apart by their flow; more fit none.
 const REACH: usize = 64;
 /// Bytes of a nonce that two checks do not have in common by chance.
@@ -45,13 +46,6 @@ struct Flow {
     server: End,
 }
 
-impl Flow {
-    /// One translation of addresses may lie between the two.
-    fn shares_an_end(&self, other: &Self) -> bool {
-        self.client == other.client || self.server == other.server
-    }
-}
-
 /// What tells a check from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Mark {
@@ -78,6 +72,8 @@ struct Key {
 struct Waiting {
     ticket: u64,
     flow: Flow,
+    /// IPv4 identification of its request; 0 if it has none.
+    ip_id: u16,
     /// Another has the same identity.
     ambiguous: bool,
     half: Box<Judged>,
@@ -185,22 +181,27 @@ impl Pairs {
 
     /// Joins a half to the one that waits for it, or has it wait.
     fn enter(&mut self, side: Side, key: Key, flow: Flow, half: Box<Judged>, out: &mut impl FnMut(Resolved)) {
-        let bucket = self.buckets.entry(key).or_default();
         let (own, other) = (side as usize, 1 - side as usize);
-        let twin = |waiting: &&Waiting| waiting.flow == flow;
-        let crowded = bucket[own].len() >= REACH;
-        let ambiguous = crowded || bucket[own].iter().any(|waiting| waiting.flow == flow);
-        let fitting: Vec<u64> = bucket[other].iter().filter(twin).map(|waiting| waiting.ticket).collect();
-        if ambiguous {
-            bucket.iter_mut().flatten().filter(|one| one.flow == flow).for_each(|one| one.ambiguous = true);
+        let bucket = self.buckets.entry(key).or_default();
+        let same = |waiting: &Waiting| waiting.flow == flow;
+        let twice = bucket[own].iter().any(same);
+        if twice {
+            bucket.iter_mut().flatten().filter(|waiting| same(waiting)).for_each(|waiting| waiting.ambiguous = true);
         }
-        let doubtful = bucket[other].iter().any(|waiting| waiting.flow == flow && waiting.ambiguous);
-        if let ([ticket], false, false) = (fitting.as_slice(), ambiguous || doubtful, matches!(key.mark, Mark::Flow(_)))
-            && let Some(partner) = self.leave(1 - side as usize, *ticket, &key)
-        {
-            return out(pair(side, half, partner.half));
+        if bucket[own].len() >= REACH {
+            return out(Resolved::Single(side, half, Pairing::Ambiguous));
         }
-        self.wait(side, key, Waiting { ticket: self.next, flow, ambiguous: ambiguous || doubtful, half });
+        let ambiguous = twice || bucket[other].iter().any(|waiting| same(waiting) && waiting.ambiguous);
+        let at_once = key.mark.is_rare() && !ambiguous;
+        let partner = bucket[other].iter().find(|waiting| at_once && same(waiting));
+        let partner = partner.map(|waiting| waiting.ticket);
+        match partner.and_then(|ticket| self.leave(other, ticket, &key)) {
+            Some(partner) => out(pair(side, half, partner.half)),
+            None => {
+                let ip_id = half.journey.request.ip_id;
+                self.wait(side, key, Waiting { ticket: self.next, flow, ip_id, ambiguous, half });
+            }
+        }
     }
 
     fn wait(&mut self, side: Side, key: Key, waiting: Waiting) {
@@ -252,19 +253,19 @@ impl Pairs {
     fn fitting(&mut self, side: Side, waiting: &Waiting, key: &Key) -> Fitting {
         let (own, other) = (side as usize, 1 - side as usize);
         let Some(bucket) = self.buckets.get_mut(key) else { return Fitting::None };
-        let fits = |one: &Waiting| key.mark.fits(&waiting.flow, &one.flow);
-        let candidates: Vec<(u64, Flow, bool)> =
-            bucket[other].iter().filter(|one| fits(one)).map(|one| (one.ticket, one.flow, one.ambiguous)).collect();
-        let is_rival = |one: &Waiting| candidates.iter().any(|(_, flow, _)| key.mark.fits(&one.flow, flow));
-        let rivals = bucket[own].iter().any(is_rival);
+        let fits = |one: &Waiting| key.mark.fits(waiting, one);
+        let candidates: Vec<&Waiting> = bucket[other].iter().filter(|one| fits(one)).collect();
+        let is_rival = |rival: &Waiting| candidates.iter().any(|one| key.mark.fits(rival, one));
+        let rivals: Vec<u64> = bucket[own].iter().filter(|one| is_rival(one)).map(|one| one.ticket).collect();
         match candidates.as_slice() {
             [] => return Fitting::None,
-            [(ticket, _, false)] if !rivals && !waiting.ambiguous => {
-                return self.leave(other, *ticket, key).map_or(Fitting::None, Fitting::One);
+            [only] if rivals.is_empty() && !only.ambiguous && !waiting.ambiguous => {
+                let ticket = only.ticket;
+                return self.leave(other, ticket, key).map_or(Fitting::None, Fitting::One);
             }
             _ => {}
         }
-        bucket[own].iter_mut().filter(|one| is_rival(one)).for_each(|one| one.ambiguous = true);
+        bucket[own].iter_mut().filter(|one| rivals.contains(&one.ticket)).for_each(|one| one.ambiguous = true);
         bucket[other].iter_mut().filter(|one| fits(one)).for_each(|one| one.ambiguous = true);
         Fitting::Several
     }
@@ -280,13 +281,18 @@ impl Pairs {
 }
 
 impl Mark {
-    /// Whether checks of two flows can be one: with a long nonce, one translation of addresses may lie
-    /// between.
-    fn fits(&self, one: &Flow, other: &Flow) -> bool {
-        match self {
-            Self::Nonce(_, true) => one.shares_an_end(other),
-            _ => one == other,
-        }
+    /// Whether no other check has it by chance. What comes again, a small number or a flow, is joined
+    /// only when it is known that neither half has it twice.
+    const fn is_rare(&self) -> bool {
+        matches!(self, Self::Nonce(_, true) | Self::Tcp(..))
+    }
+
+    /// Whether two halves can be of one check. With a long nonce, one translation of addresses may lie
+    /// between; two clients that count from 1 look like that too, but for the number of the packet.
+    fn fits(&self, one: &Waiting, other: &Waiting) -> bool {
+        let same_packet = one.ip_id != 0 && one.ip_id == other.ip_id;
+        let translated = one.flow.client == other.flow.client || one.flow.server == other.flow.server && same_packet;
+        one.flow == other.flow || matches!(self, Self::Nonce(_, true)) && translated
     }
 }
 

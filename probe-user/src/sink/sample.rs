@@ -100,7 +100,16 @@ fn judged(journey: Journey, entries: Vec<Entry>, unexplained: u64, verdict: Verd
     let gap = Gap { time: DurNs(unexplained), reason: "no record of the thread".to_owned() };
     let unexplained_reasons = vec![gap.reason.clone()];
     let ledger = Ledger { from, to, entries, unexplained: gap.time, gaps: vec![gap], unexplained_reasons };
-    Judged { journey, ledger, slow: verdict != Verdict::Healthy, verdict, service: None, brief: false, lost_events: 0, guest: None }
+    Judged {
+        journey,
+        ledger,
+        slow: verdict != Verdict::Healthy,
+        verdict,
+        service: None,
+        brief: false,
+        lost_events: 0,
+        guest: None,
+    }
 }
 
 /// Answered after 860 ms, most of which a futex took.

@@ -103,7 +103,7 @@ mod tests {
 
     impl Write for Slow {
         fn write(&mut self, part: &[u8]) -> io::Result<usize> {
-            self.0.recv().map_err(|_| io::ErrorKind::ConnectionReset)?;
+            self.0.recv().map_err(|_| ErrorKind::ConnectionReset)?;
             self.1.send(part.len()).map_err(io::Error::other)?;
             Ok(part.len())
         }

@@ -16,20 +16,20 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tempfile::NamedTempFile;
 
-const SIGNATURE: &str = "udp:port=4000,at=0,bytes=\"WLAG\",nonce=4+4";
+pub(crate) const SIGNATURE: &str = "udp:port=4000,at=0,bytes=\"WLAG\",nonce=4+4";
 /// The check that the server sleeps over, and for how long.
 const SLEPT_OVER: u32 = 7;
 const SLEEP: Duration = Duration::from_millis(300);
 
 /// A host and its peer outside, joined by a veth. Removed on drop.
-struct World {
-    host: String,
-    peer: String,
+pub(crate) struct World {
+    pub(crate) host: String,
+    pub(crate) peer: String,
 }
 
 impl World {
     /// `None` with a printed reason if this host does not let us.
-    fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if !rustix::process::geteuid().is_root() {
             println!("skipped: needs root to create network namespaces");
@@ -167,13 +167,13 @@ impl Drop for World {
     }
 }
 
-fn ip(arguments: &str) {
+pub(crate) fn ip(arguments: &str) {
     let status = Command::new("ip").args(arguments.split(' ')).status().unwrap();
     assert!(status.success(), "ip {arguments}");
 }
 
 /// Does `work` in a thread that has entered a namespace.
-fn inside<T: Send + 'static>(namespace: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) fn inside<T: Send + 'static>(namespace: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let file = File::open(format!("/run/netns/{namespace}")).unwrap();
     let enter = move || {
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
@@ -183,7 +183,7 @@ fn inside<T: Send + 'static>(namespace: &str, work: impl FnOnce() -> T + Send + 
 }
 
 /// `whylag attach`, when all its hooks are live.
-struct Attached {
+pub(crate) struct Attached {
     child: Child,
     stdout: ChildStdout,
 }
@@ -195,7 +195,7 @@ impl Attached {
         Self::wait(command.args(more))
     }
 
-    fn wait(command: &mut Command) -> Self {
+    pub(crate) fn wait(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -206,7 +206,7 @@ impl Attached {
     }
 
     /// Standard output and exit status.
-    fn end(mut self) -> (String, i32) {
+    pub(crate) fn end(mut self) -> (String, i32) {
         let mut text = String::new();
         self.stdout.read_to_string(&mut text).unwrap();
         (text, self.child.wait().unwrap().code().unwrap())
@@ -232,7 +232,7 @@ impl Attached {
     }
 }
 
-fn of_type(text: &str, record: &str) -> Vec<Value> {
+pub(crate) fn of_type(text: &str, record: &str) -> Vec<Value> {
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     lines.filter(|line| line["type"] == record).collect()
 }

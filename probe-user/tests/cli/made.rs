@@ -13,6 +13,7 @@ use probe_wire::{
 };
 
 const NIC: InterfaceId = InterfaceId { netns: 1, ifindex: 2 };
+const TAP: InterfaceId = InterfaceId { netns: 1, ifindex: 3 };
 const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 /// A name that tries to take over the terminal.
@@ -39,6 +40,43 @@ impl Made {
         made.tick(30 * SECOND);
         made.packet(6, 31 * SECOND, true);
         made.tick(33 * SECOND);
+        made
+    }
+
+    /// Checks of a VM, as its host sees them: each takes `hold` inside, and 60 µs more.
+    pub(crate) fn outside(hold: &[u64]) -> Self {
+        let mut made = Self::begin();
+        made.fact(&Fact::Interface(InterfaceFact {
+            id: TAP,
+            name: "tap0".to_owned(),
+            role: InterfaceRole::VirtualNic,
+            label: "vm1".to_owned(),
+            kind: "tap".to_owned(),
+            tx_queues: 1,
+            rx_queues: 1,
+        }));
+        for (check, (at, hold)) in (0..).zip(starts(hold)) {
+            let back = at + 60_000 + hold;
+            made.packet(check, at - 20_000, true);
+            made.packet_at(TAP, check, at, (true, false));
+            made.packet_at(TAP, check, back, (false, true));
+            made.packet(check, back + 10_000, false);
+            let skb = 0x1000 + check * 2;
+            let body = XmitBody { skb, netns: NIC.netns, ifindex: NIC.ifindex, queue: 0 };
+            made.event(back + 12_000, Body::Xmit(body));
+        }
+        made.tick(60 * SECOND);
+        made
+    }
+
+    /// The same inside the VM, by a clock that is `offset` ahead.
+    pub(crate) fn inside(hold: &[u64], offset: u64) -> Self {
+        let mut made = Self::begin();
+        for (check, (at, hold)) in (0..).zip(starts(hold)) {
+            // From the NIC to the driver it takes 25 µs more than it is held.
+            made.check(check, offset + at, hold - 25_000);
+        }
+        made.tick(offset + 60 * SECOND);
         made
     }
 
@@ -80,16 +118,20 @@ impl Made {
     }
 
     fn packet(&mut self, check: u64, at: u64, request: bool) {
+        self.packet_at(NIC, check, at, (request, request));
+    }
+
+    fn packet_at(&mut self, interface: InterfaceId, check: u64, at: u64, (request, ingress): (bool, bool)) {
         let packet = PacketBody {
             skb: 0x1000 + check * 2 + u64::from(request),
-            netns: NIC.netns,
-            ifindex: NIC.ifindex,
+            netns: interface.netns,
+            ifindex: interface.ifindex,
             queue: 1,
             sighting: sighting(check, request),
             frame_len: 60,
             softirq_ns: 0,
         };
-        self.event(at, if request { Body::PacketIngress(packet) } else { Body::PacketEgress(packet) });
+        self.event(at, if ingress { Body::PacketIngress(packet) } else { Body::PacketEgress(packet) });
     }
 
     /// A check that the reading thread holds for `hold`.
@@ -133,6 +175,12 @@ impl Made {
         );
     }
 
+    /// When the latest record was made.
+    fn ended_at(&self) -> MonoNs {
+        let latest = self.records.last().and_then(|record| record.first_chunk());
+        MonoNs(latest.map_or(0, |time| u64::from_le_bytes(*time)))
+    }
+
     /// The file, saying that `lost` records found the ring full.
     pub(crate) fn file(mut self, lost: u64) -> Vec<u8> {
         let rows = EventKind::ALL.into_iter().map(|kind| {
@@ -146,11 +194,16 @@ impl Made {
             }
         });
         let counters = Fact::Counters { rows: rows.collect(), skipped_runs: vec![("sched_switch".to_owned(), 1)] };
-        self.records.push(fact_record(MonoNs(33 * SECOND), &counters).unwrap());
+        self.records.push(fact_record(self.ended_at(), &counters).unwrap());
         let mut writer = Writer::new(Vec::new(), Compression::None).unwrap();
         self.records.iter().for_each(|record| writer.write(record).unwrap());
         writer.finish().unwrap()
     }
+}
+
+/// When checks of these times begin.
+fn starts(hold: &[u64]) -> impl Iterator<Item = (u64, u64)> {
+    (0..).map(|check| 2 * SECOND + check * 450 * MS).zip(hold.iter().copied())
 }
 
 fn run() -> RunFact {
@@ -189,6 +242,7 @@ fn sighting(check: u64, request: bool) -> Sighting {
         role,
         protocol: 17,
         payload_len: 8,
+        ip_id: u16::try_from(check + 1).unwrap(),
         ..Sighting::default()
     }
 }

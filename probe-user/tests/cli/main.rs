@@ -5,6 +5,7 @@ mod captures;
 mod contract;
 mod flame;
 mod incident;
+mod join;
 mod live;
 mod made;
 mod recordings;

@@ -26,6 +26,7 @@ fn every_documented_flag_is_in_the_help() {
         "--lost-after",
         "--ring-size",
         "--debuginfod",
+        "--send",
         "[TARGET]...",
     ] {
         assert!(attach.contains(flag), "{flag} is missing in:\n{attach}");
@@ -33,6 +34,10 @@ fn every_documented_flag_is_in_the_help() {
     let replay = help("replay");
     for flag in ["[FILE]", "--pnic", "--vnic", "--signature", "--threshold", "--format", "--check", "--strict"] {
         assert!(replay.contains(flag), "{flag} is missing in:\n{replay}");
+    }
+    let join = help("join");
+    for flag in ["<HOST>", "<GUEST>", "--follow", "--format", "--check", "--strict", "unix:PATH"] {
+        assert!(join.contains(flag), "{flag} is missing in:\n{join}");
     }
     assert!(help("doctor").contains("--json"));
     let flame = help("flame");
@@ -64,7 +69,7 @@ fn every_documented_flag_is_in_the_help() {
     }
     let all = whylag(["--help"]);
     assert_eq!(all.status, 0);
-    for command in ["attach", "replay", "flame", "incident", "doctor", "signature", "explain", "Exit status"] {
+    for command in ["attach", "replay", "join", "flame", "incident", "doctor", "signature", "explain", "Exit status"] {
         assert!(all.stdout.contains(command), "{command} is missing in:\n{}", all.stdout);
     }
 }

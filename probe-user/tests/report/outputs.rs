@@ -156,7 +156,16 @@ fn check(id: u64, at: u64, elapsed: u64) -> Judged {
         unexplained_reasons: vec![gap.reason.clone()],
         gaps: vec![gap],
     };
-    Judged { journey, ledger, slow: false, verdict: Verdict::Healthy, service: None, brief: false, lost_events: 0, guest: None }
+    Judged {
+        journey,
+        ledger,
+        slow: false,
+        verdict: Verdict::Healthy,
+        service: None,
+        brief: false,
+        lost_events: 0,
+        guest: None,
+    }
 }
 
 /// A slow one: a thread waited for another, which waited for a disk.

@@ -31,8 +31,11 @@ pub(super) fn block(judged: &Judged, names: &Names, width: usize) -> Vec<Line> {
 fn guest_line(half: &GuestHalf) -> Line {
     let text = match (half.pairing.reason(), &half.residence) {
         (Some(reason), _) => format!("not joined: {reason}"),
-        (None, Some(Residence { host, guest })) => {
+        (None, Some(Residence { host, guest })) if guest <= host => {
             format!("{guest} of {host} with the VM; {} beyond that", host.minus(*guest))
+        }
+        (None, Some(Residence { host, guest })) => {
+            format!("{guest} by its own clock, {} more than by the host's", guest.minus(*host))
         }
         (None, None) => "joined".to_owned(),
     };

@@ -160,7 +160,8 @@ pub(super) fn join(report: &JoinReport) -> Vec<Line> {
         lines.push(labelled("overhead", &text, Look::Plain));
     }
     if report.guest_lost > 0 {
-        let text = format!("its run lost {}: give whylag a larger --ring-size there", count(report.guest_lost, "event"));
+        let text =
+            format!("its run lost {}: give whylag a larger --ring-size there", count(report.guest_lost, "event"));
         lines.push(labelled("guest", &text, Look::Warn));
     }
     if report.host.joined == 0 {
@@ -179,7 +180,9 @@ fn halves(side: &str, counts: &HalfCounts) -> Line {
         (counts.mismatched, "mismatched"),
         (counts.negative, "longer inside than outside"),
     ];
-    rest.into_iter().filter(|(count, _)| *count > 0).fold(line, |line, (count, what)| line.add(Look::Warn, format!("  {count} {what}")))
+    rest.into_iter()
+        .filter(|(count, _)| *count > 0)
+        .fold(line, |line, (count, what)| line.add(Look::Warn, format!("  {count} {what}")))
 }
 
 /// What was not seen.

@@ -31,7 +31,7 @@ pub use event_loop::EventLoop;
 pub(super) use file::COLD;
 pub(super) use fuse::FILE as SERVED_FILE;
 pub use serve::{ServeArgs, ServeFault};
-pub use vm::VmFault;
+pub use vm::{VmFault, open_tap};
 
 use super::message::{Announcement, announce};
 use super::software::{ask, host, provoke};

@@ -108,7 +108,11 @@ fn start_guest(fault: VmFault, armed: &Arc<Armed>, mut tap: File, frames: Receiv
     })
 }
 
-fn open_tap(name: &str) -> Result<File> {
+/// Opens the queue of a tap device of the namespace that the caller is in.
+///
+/// # Errors
+/// When there is no such device.
+pub fn open_tap(name: &str) -> Result<File> {
     let tap = OpenOptions::new().read(true).write(true).open("/dev/net/tun").context("open /dev/net/tun")?;
     let mut request = InterfaceRequest { name: [0; 16], flags: IFF_TAP | IFF_NO_PI, rest: [0; 22] };
     for (to, from) in request.name.iter_mut().take(15).zip(name.bytes()) {
