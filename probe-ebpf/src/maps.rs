@@ -4,13 +4,14 @@ use core::cell::{Cell, UnsafeCell};
 
 use crate::{atomic, emit};
 use aya_ebpf::{
-    btf_maps::{Array, ArrayOfMaps, LruHashMap, PerCpuArray, RingBuf},
+    btf_maps::{Array, ArrayOfMaps, LruHashMap, PerCpuArray, PerCpuHashMap, RingBuf},
     macros::btf_map,
 };
 use probe_packet::{Prefilter, SNAP};
 use probe_wire::{
-    DumpBody, DumpKind, DumpRow, EventHeader, EventKind, LossRow, MAX_CPUS, SOFTIRQ_VECTORS, STACK_BYTES,
-    STACK_BYTES_MOST, SelfTest, Settings, Sighting, WAITING, WAITING_DEEP,
+    DEVICE_BITS, DumpBody, DumpKind, DumpRow, EventHeader, EventKind, LossRow, MAX_CPUS, MOST_SENDERS, MOST_SENT,
+    SOFTIRQ_VECTORS, STACK_BYTES, STACK_BYTES_MOST, SelfTest, Sender, SentCount, SentKey, Settings, Sighting,
+    Uncounted, WAITING, WAITING_DEEP,
 };
 
 /// A CPU's ring; the loader makes each with the size it wants.
@@ -106,6 +107,35 @@ pub(crate) static DEEP: Array<u32, { WAITING as usize }> = Array::new();
 #[btf_map]
 pub(crate) static SAMPLES: Array<Dump<{ STACK_BYTES_MOST as usize }>, MAX_CPUS> = Array::new();
 
+/// Interface index / 64, modulo the entries → a bit per watched interface. 8 KiB. The loader writes.
+#[btf_map]
+pub(crate) static DEVICES: Array<u64, { DEVICE_BITS as usize / 64 }> = Array::new();
+
+/// 0 → number of the reading for which senders are counted. The collector writes.
+#[btf_map]
+pub(crate) static TURN: Array<u32, 1> = Array::new();
+
+/// Sender, flow and queue → what went to the driver on this CPU. The transmit program writes, the
+/// collector reads and removes what belongs to the turn before.
+#[btf_map]
+pub(crate) static SENT: PerCpuHashMap<SentKey, SentCount, MOST_SENT> = PerCpuHashMap::new();
+
+/// 0 → what found no room in that on this CPU. The transmit program writes, the collector reads.
+#[btf_map]
+pub(crate) static UNCOUNTED: PerCpuArray<Uncounted, 1> = PerCpuArray::new();
+
+/// Cookie of a socket → who sends through it. The egress program writes, the collector reads.
+#[btf_map]
+pub(crate) static SENDERS: LruHashMap<u64, Sender, MOST_SENDERS> = LruHashMap::new();
+
+/// Cookie of a socket modulo the entries → the process that is known to send through it, so that
+/// the map before need not be asked. 4 KiB a CPU. Only the egress program uses it.
+#[btf_map]
+pub(crate) static KNOWN_SENDERS: PerCpuArray<KnownSender, { KNOWN_SENDERS_KEPT as usize }> = PerCpuArray::new();
+
+/// Entries of that, a power of two.
+pub(crate) const KNOWN_SENDERS_KEPT: u32 = 256;
+
 /// 0 → what the self-test programs saw. They write, the loader reads.
 #[btf_map]
 pub(crate) static SELF_TEST: Array<SelfTest, 1> = Array::new();
@@ -159,6 +189,13 @@ pub(crate) struct CpuState {
     pub(crate) runs: Cell<u64>,
     /// Kernel locks that a watched thread waits for, or waited for in its slice.
     pub(crate) spinning: Spinning,
+}
+
+/// A socket and the process that sends through it.
+#[repr(C)]
+pub(crate) struct KnownSender {
+    pub(crate) socket: Cell<u64>,
+    pub(crate) tgid: Cell<u64>,
 }
 
 /// A `bio` that waits for its device.

@@ -14,7 +14,7 @@ use crate::{
     hooks::{
         backend, block, drop, lock, neighbour,
         packet::{self, Direction},
-        qdisc, sched, self_test, sock, softirq, stack, storage,
+        qdisc, sched, self_test, sender, sock, softirq, stack, storage,
     },
     scope,
 };
@@ -31,6 +31,9 @@ macro_rules! packet_program {
             #[inline(never)]
             fn closely(skb: *mut __sk_buff) {
                 packet::stamp(&TcContext::new(skb), Direction::$direction, Start::$start);
+            }
+            if matches!(Direction::$direction, Direction::Egress) {
+                sender::learn(&ctx);
             }
             if !packet::is_foreign(&ctx, Start::$start) {
                 closely(ctx.skb.skb);

@@ -114,24 +114,38 @@ pub(crate) fn cpu() -> u32 {
 }
 
 /// What this program interrupted; `current` is the address of the current task.
+#[inline(always)]
+pub(crate) fn interrupt(current: u64) -> Interrupt {
+    preempt_count(current).map_or(Interrupt::Unknown, Interrupt::of)
+}
+
+/// Whether the current task itself runs, and no interrupt or softirq on top of it; false where that
+/// cannot be told. Softirqs that are only held off count as none.
+/// <https://github.com/torvalds/linux/blob/v6.12/include/linux/preempt.h#L32>
+#[inline(always)]
+pub(crate) fn is_task(current: u64) -> bool {
+    preempt_count(current).is_some_and(|count| count & 0x00ff_0100 == 0)
+}
+
+/// The preempt count of this CPU, where it is known.
 ///
-/// Most architectures keep the preempt count in the task. x86 keeps it beside the CPU's other
+/// Most architectures keep it in the task. x86 keeps it beside the CPU's other
 /// variables, and the current task's run queue is one of them: the type information tells how far
 /// one is from the other, so no address has to be known.
 #[inline(always)]
-pub(crate) fn interrupt(current: u64) -> Interrupt {
+fn preempt_count(current: u64) -> Option<u32> {
     let at = offsets();
     if at.task_preempt_count != UNKNOWN_OFFSET {
-        return Interrupt::of(untyped(current, at.task_preempt_count));
+        return Some(untyped(current, at.task_preempt_count));
     }
     let group_queue: u64 = untyped(current, at.task_se_cfs_rq);
     let queue: u64 = untyped(group_queue, at.cfs_rq_rq);
     let is_known = at.percpu_runqueues != UNKNOWN_OFFSET && at.percpu_preempt_count != UNKNOWN_OFFSET;
     if queue == 0 || !is_known {
-        return Interrupt::Unknown;
+        return None;
     }
     let variables = queue.wrapping_sub(u64::from(at.percpu_runqueues));
-    Interrupt::of(untyped(variables, at.percpu_preempt_count))
+    Some(untyped(variables, at.percpu_preempt_count))
 }
 
 /// Cookie of a socket whose type the verifier knows; the kernel makes one if there was none.

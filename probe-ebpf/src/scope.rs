@@ -1,12 +1,12 @@
 //! Which packets, processes and sockets are watched: the only policy in the kernel.
 
 use probe_packet::{Start, sight};
-use probe_wire::Settings;
+use probe_wire::{DEVICE_BITS, Settings};
 
 use crate::atomic;
 use crate::maps::{
-    AWAITED, SCRATCH, SETTINGS, Scratch, ScratchSlot, TOLD_SOCKS, WAITERS, WATCHED_PORTS, WATCHED_SKBS, WATCHED_SOCKS,
-    WATCHED_TGIDS, Whereabouts,
+    AWAITED, DEVICES, SCRATCH, SETTINGS, Scratch, ScratchSlot, TOLD_SOCKS, WAITERS, WATCHED_PORTS, WATCHED_SKBS,
+    WATCHED_SOCKS, WATCHED_TGIDS, Whereabouts,
 };
 
 /// Looks for a signature in the `len` bytes of a scratch, of a frame of `frame_len` bytes; on true
@@ -54,6 +54,12 @@ pub(crate) fn unwatch(tgid: u32) {
         // SAFETY: as in `watch`.
         unsafe { atomic::and(word, !bit(tgid)) };
     }
+}
+
+/// Whether an interface with this index is watched, in some namespace.
+#[inline(always)]
+pub(crate) fn is_watched_device(ifindex: u32) -> bool {
+    DEVICES.get(ifindex % DEVICE_BITS / 64).is_some_and(|word| word & bit(ifindex) != 0)
 }
 
 #[inline(always)]

@@ -10,6 +10,7 @@ mod netlink;
 mod netns;
 mod object;
 mod self_test;
+mod senders;
 mod stacks;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ pub use self::{
     interface::{AttachedInterface, Attachment, Presence, presence},
     netns::Netns,
     object::DryRun,
+    senders::SentRound,
     stacks::{DumpCounts, SAMPLE_HZ, SAMPLE_HZ_MOST, UserStacks, WAIT_MIN, unsafe_kernel},
 };
 use crate::{
@@ -58,6 +60,8 @@ pub struct Request {
     pub stacks: bool,
     /// What to take of their stacks in user code; `None` for nothing.
     pub user_stacks: Option<UserStacks>,
+    /// Whether to count who sends through the transmit queues of the interfaces.
+    pub senders: bool,
     /// Shortest softirq that is worth an event, nanoseconds.
     pub softirq_min_ns: u64,
     /// Bytes of each CPU's ring, a power of two of at least a page.
@@ -80,6 +84,7 @@ impl Default for Request {
             watched_tgids: Vec::new(),
             stacks: true,
             user_stacks: None,
+            senders: false,
             softirq_min_ns: 1_000_000,
             ring_bytes: 1 << 20,
             required: Vec::new(),
@@ -136,6 +141,7 @@ pub struct Attached {
     dumps: Option<Rings>,
     clocks: stacks::Clocks,
     user_stacks: Option<UserStacks>,
+    senders: bool,
     drop_reasons: Vec<(u32, String)>,
     missing_fields: Vec<&'static str>,
     /// As of when the programs were detached.
@@ -178,6 +184,7 @@ pub fn load_unless(request: &Request, called_off: CalledOff<'_>) -> Result<Attac
         dumps,
         clocks: stacks::Clocks::default(),
         user_stacks: request.user_stacks,
+        senders: request.senders,
         drop_reasons: drop_reasons(&btf),
         missing_fields: fields.missing,
         skipped_runs: None,

@@ -10,6 +10,7 @@ pub(crate) mod packet;
 pub(crate) mod qdisc;
 pub(crate) mod sched;
 pub(crate) mod self_test;
+pub(crate) mod sender;
 pub(crate) mod sock;
 pub(crate) mod softirq;
 pub(crate) mod stack;

@@ -5,7 +5,7 @@ use probe_wire::{EventKind, QdiscBody, XmitBody};
 
 use crate::{
     emit::emit,
-    hooks::packet::Device,
+    hooks::{packet::Device, sender},
     read::{self, Typed, offsets},
     scope,
 };
@@ -57,11 +57,14 @@ fn report(kind: EventKind, qdisc: Typed, queue: Typed, skb: Typed) {
 /// `net_dev_start_xmit`: the end of the host's custody of a packet, unless a tap's ring holds it.
 #[inline(always)]
 pub(crate) fn xmit(ctx: &BtfTracePointContext) {
-    let skb: Typed = ctx.arg(0);
-    if skb.is_null() || !scope::is_watched_skb(skb as u64) {
+    let (skb, device): (Typed, _) = (ctx.arg(0), Device(ctx.arg(1)));
+    if skb.is_null() {
         return;
     }
-    let device = Device(ctx.arg(1));
+    sender::count(skb, device);
+    if !scope::is_watched_skb(skb as u64) {
+        return;
+    }
     emit(EventKind::Xmit, |body: &mut XmitBody| {
         *body = XmitBody {
             skb: skb as u64,

@@ -17,6 +17,7 @@ mod loss;
 mod net;
 mod sched;
 mod self_test;
+mod sender;
 mod settings;
 mod signature;
 mod sock;
@@ -41,6 +42,7 @@ pub use sched::{
     TaskExitBody, TaskForkBody, WakingBody,
 };
 pub use self_test::SelfTest;
+pub use sender::{DEVICE_BITS, MOST_SENDERS, MOST_SENT, Sender, SentCount, SentKey, Uncounted};
 pub use settings::{MAX_CPUS, Offsets, Settings, UNKNOWN_OFFSET};
 pub use signature::{FIELDS_PER_RULE, FieldMatch, MAX_RULES, Pattern, RULE_BYTES, Rule};
 pub use sock::{AcceptFullBody, OtherCallBody, OtherPeerBody, SendHeldBody, SockCallBody, SockEnqueueBody};

@@ -115,6 +115,8 @@ pub struct Offsets {
     pub pt_regs_ip: u32,
     pub pt_regs_sp: u32,
     pub pt_regs_bp: u32,
+    pub sk_buff_sk: u32,
+    pub sk_buff_skb_iif: u32,
 }
 
 impl Offsets {
@@ -148,4 +150,8 @@ pub struct Settings {
     /// Most waits of which a CPU tells the stack in a stretch of
     /// [`WAITS_STRETCH_NS`](crate::WAITS_STRETCH_NS).
     pub waits_per_stretch: u64,
+    /// 1 to count who sends through the transmit queues of watched interfaces.
+    pub senders: u32,
+    /// Always 0.
+    pub reserved: u32,
 }

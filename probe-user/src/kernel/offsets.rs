@@ -135,6 +135,8 @@ fields! {
     pt_regs_ip: ("pt_regs", "ip");
     pt_regs_sp: ("pt_regs", "sp");
     pt_regs_bp: ("pt_regs", "bp");
+    sk_buff_sk: ("sk_buff", "sk");
+    sk_buff_skb_iif: ("sk_buff", "skb_iif");
 }
 
 /// Offsets of the running kernel and the names of the fields it does not have.

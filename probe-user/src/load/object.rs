@@ -63,6 +63,7 @@ fn settings(request: &Request, offsets: &Offsets) -> Result<Settings, LoadError>
         user_stacks: u32::from(request.user_stacks.is_some() && tells_of_user_mode(offsets)),
         wait_min_ns: request.user_stacks.map_or(0, |stacks| stacks.wait_min.0),
         waits_per_stretch: stacks::waits_per_stretch(nr_cpus().unwrap_or(MAX_CPUS)).into(),
+        senders: u32::from(request.senders),
         ..Settings::default()
     };
     let room = settings.rules.get_mut(..count);
