@@ -35,6 +35,7 @@ pub mod source;
 pub mod event;
 pub mod stack;
 pub mod counters;
+pub mod sender;
 pub mod clock;
 pub mod loss;
 

@@ -9,6 +9,7 @@ use crate::event::{Body, Event, Fact, InterfaceId, Orderer, RunFact, decode};
 use crate::join::JoinReport;
 use crate::journey::{Correlator, Journey, JourneyId, Outcome, Update};
 use crate::loss::{LeftOut, LossLedger, LossReport};
+use crate::sender::{QueueShare, QueueTable};
 use crate::summary::{RunSummary, Summary};
 
 /// How long after a tick's time an earlier record may still be read: a program takes its stamp
@@ -64,6 +65,8 @@ pub enum Output {
     Episode(Episode),
     /// Where the halves of joined checks went; only a [`Join`](crate::join::Join) gives it.
     Join(JoinReport),
+    /// Who filled a transmit queue in which checks waited, or that dropped them.
+    Queue(Box<QueueShare>),
     /// Every record accounted for.
     Loss(LossReport),
     /// The run in one object, the last output.
@@ -139,11 +142,12 @@ impl Collector {
         losses.set_counts(conclude.correlator.counts());
         losses.set_left_out(conclude.left_out);
         debug_assert_eq!(losses.decoded_identity(), Ok(()), "every record has gone somewhere");
-        let summary = conclude.verdicts.unwrap_or_else(Verdicts::silent).summary;
+        let Verdicts { summary, queues, .. } = conclude.verdicts.unwrap_or_else(Verdicts::silent);
         summary
             .targets()
             .filter_map(|target| summary.episode(target))
             .for_each(|episode| out(Output::Episode(episode)));
+        queues.shares().into_iter().for_each(|share| out(Output::Queue(Box::new(share))));
         out(Output::Loss(losses.report()));
         out(Output::Summary(summary.run()));
     }
@@ -199,6 +203,9 @@ impl Conclude {
         if let Fact::Gone { interface, reason } = fact {
             out(Output::Gone { at, interface: *interface, reason: reason.clone() });
         }
+        if let Some(verdicts) = &mut self.verdicts {
+            verdicts.queues.learn(fact);
+        }
         if let Fact::ThreadCounters(window) = fact {
             self.verdicts.get_or_insert_with(Verdicts::silent).summary.count(window);
         }
@@ -232,6 +239,9 @@ impl Conclude {
             let judged = verdicts.attributor.judge(journey, &self.evidence, &|from, to| losses.lost_between(from, to));
             self.left_out.brief += u64::from(judged.brief);
             verdicts.summary.push(&judged);
+            if judged.journey.outcome != Outcome::Open {
+                verdicts.queues.push(&self.evidence.queues().waits(&judged));
+            }
             out(Output::Journey(Box::new(judged)));
         }
     }
@@ -267,12 +277,14 @@ struct Verdicts {
     attributor: Attributor,
     lapses: Lapses,
     summary: Summary,
+    queues: QueueTable,
 }
 
 impl Verdicts {
     fn new(run: &RunFact) -> Self {
         let intervals = run.signatures.iter().map(|signature| signature.interval);
-        Self { attributor: Attributor::new(run), lapses: Lapses::new(intervals), summary: Summary::new(run) }
+        let queues = QueueTable::default();
+        Self { attributor: Attributor::new(run), lapses: Lapses::new(intervals), summary: Summary::new(run), queues }
     }
 
     fn lapse(&mut self, journey: &Journey) -> Option<Output> {

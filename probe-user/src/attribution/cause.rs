@@ -246,9 +246,11 @@ pub const CAUSES: [CauseRow; 25] = [
         "nic.tx_queue",
         Family::Nic,
         "held because the device queue was stopped or its consumer is behind",
-        "stopped queue state or requeues over the stay; in a veth's ring, the thread that empties it at work all the while",
+        "stopped queue state or requeues over the stay; in a veth's ring, the thread that empties it at work all the while; \
+         whoever sent more than half of the queue's bytes meanwhile is named",
         "a shaper; a full ring can show backlog, drops and requeues of zero",
-        "spread senders over more queues (XPS, mq), and look at what the queue's consumer waits for",
+        "spread the senders that the queue's line names over more queues (XPS, mq), let fewer workers share one, or lower \
+         their SO_SNDBUF; and look at what the queue's consumer waits for",
     ),
     row(
         Cause::NicRxSoftirq,

@@ -8,6 +8,7 @@ use super::flow::{Flow, FlowDrop, FlowDrops};
 use super::frame::{self, Frame, Wait};
 use super::held::{HeldSend, HeldSends};
 use super::ledger::{Hop, Offender, Sampled};
+use super::queue::Queues;
 use super::request::{Request, Requests};
 use super::run::{Runs, Share};
 use super::softirq::{SoftirqRun, Softirqs, Tally};
@@ -125,6 +126,7 @@ pub struct Evidence {
     receivers: HashMap<InterfaceId, TaskId>,
     /// When neighbours became known for which packets waited, the last ones.
     neighbours: HashMap<InterfaceId, VecDeque<MonoNs>>,
+    queues: Queues,
     /// Softirq threads, by CPU.
     softirq_threads: HashMap<u32, TaskId, Fast>,
     sees: Sees,
@@ -253,6 +255,7 @@ impl Evidence {
         self.requests.trim(before);
         self.spins.trim(before);
         self.runs.trim(before);
+        self.queues.trim(before);
         self.taken.trim(before);
         if self.stacks.crowded() {
             let used = self.stacks_in_use();
@@ -531,6 +534,7 @@ impl Evidence {
             }
             Fact::Taken(taken) if self.tells_hops => self.taken.add(at, taken),
             Fact::Taken(_) => {}
+            Fact::Queue(fact) => self.queues.add(fact),
             Fact::Holders { interface, tgids } => self.taps.entry(*interface).or_default().holders.clone_from(tgids),
             Fact::Run(_)
             | Fact::Clock(_)
@@ -876,6 +880,11 @@ impl Evidence {
     /// What is known of an interface.
     pub(super) fn interface_fact(&self, id: InterfaceId) -> Option<&InterfaceFact> {
         self.interfaces.get(&id)
+    }
+
+    /// What transmit queues carried, and who sent it.
+    pub(crate) const fn queues(&self) -> &Queues {
+        &self.queues
     }
 
     /// What the hooks of this run can tell.

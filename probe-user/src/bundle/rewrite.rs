@@ -5,7 +5,8 @@
 
 use super::BundleError;
 use super::pseudonym::Pseudonyms;
-use crate::event::{Body, DecodeError, Event, HEADER_LEN, decode, fact_record};
+use crate::event::{Body, DecodeError, Event, Fact, HEADER_LEN, decode, fact_record};
+use crate::sender::QueueFact;
 use probe_wire::Sighting;
 use zerocopy::IntoBytes;
 
@@ -41,10 +42,25 @@ pub fn rewrite(
             body.copy_from_slice(socket.as_bytes());
         }
         // Written anew, so that nothing is in it but what this version knows.
-        Body::Fact(fact) => *record = fact_record(event.at, &fact)?,
+        Body::Fact(mut fact) => {
+            if let Fact::Queue(queue) = &mut *fact
+                && !plain
+            {
+                hide_flows(queue, pseudonyms)?;
+            }
+            *record = fact_record(event.at, &fact)?;
+        }
         _ => return Ok(Ok(event)),
     }
     Ok(decode(record))
+}
+
+fn hide_flows(queue: &mut QueueFact, pseudonyms: &mut Pseudonyms) -> Result<(), BundleError> {
+    for flow in queue.senders.iter_mut().flat_map(|sender| &mut sender.flows) {
+        flow.source = pseudonyms.address(flow.source)?;
+        flow.destination = pseudonyms.address(flow.destination)?;
+    }
+    Ok(())
 }
 
 fn hide(sighting: &mut Sighting, pseudonyms: &mut Pseudonyms, plain: bool) -> Result<(), BundleError> {

@@ -37,6 +37,7 @@ impl Tally {
             | Output::Activity(_)
             | Output::Softirq { .. }
             | Output::Episode(_)
+            | Output::Queue(_)
             | Output::Summary(_) => {}
         }
     }

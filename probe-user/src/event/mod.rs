@@ -10,6 +10,7 @@ mod order;
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::counters::{ThreadCounters, Uncounted};
 use crate::host::{CostFact, HostFact};
+use crate::sender::QueueFact;
 use crate::stack::{FrameFact, ModuleFact, StackCounts, StackFact, TakenFact};
 use probe_wire::{
     AcceptFullBody, BackendRxBody, BlockRequestBody, DirtiedBody, DropBody, EventKind, FileWaitBody, Interrupt,
@@ -225,6 +226,8 @@ pub enum Fact {
     ThreadCounters(ThreadCounters),
     /// Watched threads that nothing was counted of.
     Uncounted(Uncounted),
+    /// What a transmit queue handed to its driver over a while, and who sent it.
+    Queue(Box<QueueFact>),
     /// The kernel programs' own counters so far, sums since attach.
     Counters {
         /// One row per kind and CPU that has counted anything.

@@ -391,6 +391,7 @@ impl Correlator {
             | Fact::StackCounts(_)
             | Fact::ThreadCounters(_)
             | Fact::Uncounted(_)
+            | Fact::Queue(_)
             | Fact::Counters { .. } => {}
         }
     }

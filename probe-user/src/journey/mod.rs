@@ -122,6 +122,14 @@ pub struct QdiscStay {
     pub left: Option<QdiscBody>,
 }
 
+impl QdiscStay {
+    /// The interface of the discipline.
+    #[must_use]
+    pub const fn interface(&self) -> InterfaceId {
+        InterfaceId { netns: self.entered.netns, ifindex: self.entered.ifindex }
+    }
+}
+
 /// One health check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journey {

@@ -9,6 +9,7 @@ mod annotate;
 mod clock;
 mod counters;
 mod host;
+mod senders;
 mod stacks;
 mod stop;
 mod stream;
@@ -34,6 +35,7 @@ use anyhow::Context;
 use counters::Counters;
 use host::HostLook;
 use probe_wire::WIRE_VERSION;
+use senders::Senders;
 use stacks::Stacks;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -172,6 +174,8 @@ struct Live<'a> {
     stacks: Option<Stacks>,
     /// Counters of watched threads, if stacks are asked for.
     counters: Option<Counters>,
+    /// Who sends through transmit queues, unless the kernel cannot tell.
+    senders: Option<Senders>,
     stream: Stream,
     observer: &'a mut dyn Observer,
     surroundings: Surroundings,
@@ -205,6 +209,7 @@ impl<'a> Live<'a> {
         let symbolizer = attached.takes_user_stacks().then(|| symbolizer(plan, observer)).flatten();
         let stacks = Stacks::new(&mut attached, symbolizer);
         let counters = plan.user_stacks.map(|_| Counters::new());
+        let senders = attached.counts_senders().then(|| Senders::new(started_at));
         let capacity = rings.cpus() * (plan.ring_bytes as usize / SMALLEST_RECORD);
         let (counted_at, anchored_at) = (started_at, started_at);
         let skip_watch = attached.skip_watch();
@@ -214,6 +219,7 @@ impl<'a> Live<'a> {
             annotator,
             stacks,
             counters,
+            senders,
             stream,
             observer,
             surroundings,
@@ -293,6 +299,7 @@ impl<'a> Live<'a> {
     /// tick lets anything be concluded.
     fn turn(&mut self, over: &dyn Fn() -> bool) {
         let now = clock::now();
+        self.turn_senders(now);
         let Some(drained) = self.drain_all(over) else { return };
         for tgid in self.annotator.take_receivers() {
             self.watch_process(now, tgid);
@@ -305,6 +312,7 @@ impl<'a> Live<'a> {
         }
         self.take_stacks(now);
         self.read_counters(now);
+        self.say_senders();
         self.push_tick(now);
         self.adapt_stacks(now);
         if now.since(self.anchored_at) >= ANCHOR_EVERY {
@@ -357,6 +365,30 @@ impl<'a> Live<'a> {
         if let Err(error) = looked {
             observer.say(&format!("cannot look at who waits: {:#}", anyhow::Error::from(error)));
         }
+    }
+
+    /// Lets the programs count senders anew, if it is due.
+    fn turn_senders(&mut self, now: MonoNs) {
+        let Self { senders: Some(senders), attached, .. } = self else { return };
+        if let Err(error) = senders.turn(now, attached) {
+            self.give_up_senders(error);
+        }
+    }
+
+    /// Says who sent what until then.
+    fn say_senders(&mut self) {
+        let Self { senders: Some(senders), attached, stream, observer, surroundings, .. } = self else { return };
+        let watched = surroundings.interfaces();
+        let said =
+            senders.say(attached, &watched, &mut |at, fact| stream.fact(at, fact, &mut |output| observer.see(output)));
+        if let Err(error) = said {
+            self.give_up_senders(error);
+        }
+    }
+
+    fn give_up_senders(&mut self, error: LoadError) {
+        self.senders = None;
+        self.say_error(error, "who fills transmit queues is not told from here on");
     }
 
     /// Says what watched threads counted, if it is due.
@@ -532,6 +564,7 @@ fn request(plan: &Plan<'_>, selection: &Selection, watched: &[u32]) -> Request {
         interfaces: selection.chosen.iter().map(surroundings::attachment).collect(),
         watched_tgids: watched.to_vec(),
         stacks: true,
+        senders: true,
         softirq_min_ns: SOFTIRQ_MIN_NS,
         ring_bytes: plan.ring_bytes,
         ..Request::default()

@@ -9,7 +9,7 @@ use super::Observer;
 use crate::event::{Fact, InterfaceFact, InterfaceId};
 use crate::load::{Attachment, Netns, Presence, presence};
 use crate::target::{Change, Changes, Chosen, Discovery, Selection, Targets};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 use tokio::task::{JoinHandle, spawn_blocking};
 
@@ -143,6 +143,11 @@ impl Surroundings {
         let Targets { pnic, vnic, pid, container, names, .. } = &self.targets;
         let named = !(pnic.is_empty() && vnic.is_empty() && pid.is_empty() && container.is_empty() && names.is_empty());
         self.lost_some && (named || self.changes.is_none()) && self.watched.values().all(|watched| watched.unreachable)
+    }
+
+    /// The interfaces that are watched.
+    pub(super) fn interfaces(&self) -> HashSet<InterfaceId> {
+        self.watched.values().map(|watched| watched.fact.id).collect()
     }
 
     /// What is different since the last call. Does not wait.

@@ -23,6 +23,7 @@ mod losses;
 mod next;
 mod offenders;
 mod page;
+mod queues;
 mod strip;
 mod timeline;
 mod verdict;
@@ -36,6 +37,7 @@ use crate::flame::{Flame, ThreadTimes};
 use crate::journey::{JourneyId, Outcome};
 use crate::loss::LossReport;
 use crate::pipeline::Output;
+use crate::sender::QueueShare;
 use crate::sink::Names;
 use crate::summary::RunSummary;
 use distribution::Distributions;
@@ -106,6 +108,7 @@ pub struct Report {
     late_requests: u64,
     gone: Vec<(MonoNs, InterfaceId, String)>,
     episodes: Vec<Episode>,
+    queues: Vec<QueueShare>,
     loss: Option<LossReport>,
     run: RunSummary,
     damage: Option<String>,
@@ -147,6 +150,7 @@ impl Report {
             }
             Output::Gone { .. } | Output::Activity(_) | Output::Softirq { .. } | Output::Join(_) => {}
             Output::Episode(episode) => self.episodes.push(episode.clone()),
+            Output::Queue(share) => self.queues.push((**share).clone()),
             Output::Loss(report) => self.loss = Some(report.clone()),
             Output::Summary(run) => self.run = *run,
         }

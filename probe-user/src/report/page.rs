@@ -1,7 +1,7 @@
 //! The whole document.
 
 use super::words::{counted, shown};
-use super::{Report, causes, chart, distribution, flame, losses, next, timeline, verdict};
+use super::{Report, causes, chart, distribution, flame, losses, next, queues, timeline, verdict};
 use crate::bundle::{Addresses, Manifest};
 use crate::sink::Names;
 use base64::Engine;
@@ -124,7 +124,7 @@ fn sections(report: &Report) -> Markup {
         timeline::section(report),
         distribution::section(report),
         flame::section(report),
-        report.offenders.section(),
+        html! { (report.offenders.section()) (queues::section(report)) },
         report.witnesses.section(),
         report.facts.section(),
         losses::section(report),

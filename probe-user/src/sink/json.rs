@@ -4,6 +4,7 @@
 //! round; none is ever renamed.
 
 use super::counters::CountersField;
+use super::queue::QueueLine;
 use super::{Context, Names, Sink};
 use crate::attribution::{
     Cause, Entry, Episode, EpisodeCause, Judged, Lapse, Offender, Service, Stall, Verdict, Victim,
@@ -56,6 +57,7 @@ impl<W: Write + Send + std::fmt::Debug> Sink for JsonSink<W> {
             Output::Gone { at, interface, reason } => self.line(&NoticeLine::gone(*at, *interface, reason, names)),
             Output::Episode(episode) => self.line(&EpisodeLine::new(episode, names)),
             Output::Join(report) => self.line(&JoinLine::new(report)),
+            Output::Queue(share) => self.line(&QueueLine::new(share, names)),
             Output::Loss(report) => self.line(&loss_line(report, context.dropped)),
             Output::Summary(summary) => self.line(&SummaryLine::new(summary, names)),
             Output::Fact(_) | Output::Activity(_) | Output::Softirq { .. } => Ok(()),
@@ -583,6 +585,7 @@ mod tests {
         outputs.push(sample::gone());
         outputs.push(Output::Episode(sample::episode()));
         outputs.push(Output::Join(sample::join()));
+        outputs.extend(sample::queues().into_iter().map(|share| Output::Queue(Box::new(share))));
         outputs.push(Output::Loss(sample::loss()));
         outputs.push(Output::Summary(sample::summary(4)));
         outputs.push(Output::Summary(sample::summary(0)));
@@ -622,7 +625,7 @@ mod tests {
 
     #[test]
     fn the_catalogue_lists_what_is_written_and_nothing_else() {
-        for record in ["journey", "lapse", "notice", "episode", "join", "loss", "summary"] {
+        for record in ["journey", "lapse", "notice", "episode", "join", "queue", "loss", "summary"] {
             let lines = every_kind();
             let mut found = BTreeMap::new();
             lines.iter().filter(|line| line["type"] == record).for_each(|line| flatten("", line, &mut found));

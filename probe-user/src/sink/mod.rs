@@ -9,6 +9,7 @@ mod json;
 mod names;
 mod outlet;
 mod printable;
+mod queue;
 #[cfg(test)]
 mod sample;
 mod text;

@@ -39,6 +39,7 @@ impl Names {
             | Fact::StackCounts(_)
             | Fact::ThreadCounters(_)
             | Fact::Uncounted(_)
+            | Fact::Queue(_)
             | Fact::Counters { .. } => false,
         }
     }

@@ -12,6 +12,7 @@ use crate::join::{GuestHalf, HalfCounts, JoinReport, Pairing, Residence};
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, Span, Stage, Stamp};
 use crate::loss::{CpuLoss, KindLoss, LossReport, SkippedRuns};
 use crate::pipeline::Output;
+use crate::sender::{FlowFact, QueueShare, SenderShare, Sent, Who};
 use crate::summary::RunSummary;
 use probe_wire::Sighting;
 
@@ -224,6 +225,67 @@ pub(crate) fn lapse() -> Output {
 
 pub(crate) fn gone() -> Output {
     Output::Gone { at: MonoNs(START), interface: TAP, reason: "it was removed".to_owned() }
+}
+
+/// A queue that four workers, a VM and somebody unknown share, and one of which little is known.
+pub(crate) fn queues() -> [QueueShare; 2] {
+    let sent = |bytes| Sent { packets: bytes / 1_000, bytes };
+    let flow = FlowFact {
+        source: address(10, 0, 0, 1),
+        destination: address(10, 0, 0, 9),
+        source_port: 5_000,
+        destination_port: 0,
+        protocol: 17,
+        sent: sent(40_000),
+    };
+    let sender = |who, bytes| SenderShare {
+        who,
+        sent: sent(bytes),
+        wait: DurNs(bytes * 1_000),
+        flows: vec![flow],
+        flow_count: 1,
+    };
+    let worker = |tid| Who::Task {
+        id: TaskId { tgid: 10, tid },
+        start_time_ns: 1,
+        comm: "worker\u{1b}[2J".to_owned(),
+        cgroup: "/pod".to_owned(),
+        shared: tid == 12,
+    };
+    let full = QueueShare {
+        interface: TAP,
+        queue: 0,
+        from: MonoNs(START),
+        to: MonoNs(START + 1_000_000_000),
+        checks: 3,
+        wait: DurNs(100_000_000),
+        sent: sent(100_000),
+        uncounted: sent(1_000),
+        senders: vec![
+            sender(worker(11), 40_000),
+            sender(worker(12), 30_000),
+            sender(Who::Interface { ifindex: TAP.ifindex }, 20_000),
+            sender(Who::Unknown, 10_000),
+        ],
+        sender_count: 20,
+        cpus: vec![(1, 90), (0, 10)],
+        busy_queues: vec![0],
+        tx_queues: Some(2),
+        most_queues: Some(8),
+        xps_cpus: Some("3".to_owned()),
+    };
+    let bare = QueueShare {
+        tx_queues: None,
+        most_queues: None,
+        xps_cpus: None,
+        interface: InterfaceId { netns: 9, ifindex: 9 },
+        ..full.clone()
+    };
+    [full, bare]
+}
+
+fn address(a: u8, b: u8, c: u8, d: u8) -> [u8; 16] {
+    std::net::Ipv4Addr::new(a, b, c, d).to_ipv6_mapped().octets()
 }
 
 pub(crate) fn loss() -> LossReport {

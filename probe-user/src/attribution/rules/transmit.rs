@@ -157,11 +157,20 @@ pub(super) fn stays(leg: &Leg<'_>) -> Vec<Piece> {
 fn stay_piece(leg: &Leg<'_>, stay: &QdiscStay, from: MonoNs, to: MonoNs) -> Piece {
     let waited = format!("waited {} in {}", to.since(from), name(leg, &stay.entered));
     let shared = queue_facts(leg, stay);
-    let charge = |cause, device, fact: String| {
-        let charge = Charge::new(cause, Some(Offender { device, ..Offender::default() }), fact);
+    let id = stay.interface();
+    let filled = leg.evidence.queues().wait(leg.journey, id, from, to);
+    let filled_by = filled.as_ref().map(|wait| {
+        let index = |ifindex| leg.evidence.interface(InterfaceId { ifindex, ..id });
+        wait.sentence(&leg.evidence.interface(id), index)
+    });
+    let charge = |cause, device: String, fact: String| {
+        let offender = match &filled {
+            Some(wait) => wait.offender(device),
+            None => Offender { device, ..Offender::default() },
+        };
+        let charge = Charge::new(cause, Some(offender), fact).with(filled_by.clone());
         Piece::charged(from, to, leg.span, charge.with(Some(waited.clone())).with(shared.clone()))
     };
-    let id = InterfaceId { netns: stay.entered.netns, ifindex: stay.entered.ifindex };
     match held_by(stay) {
         Held::Device(fact) => charge(Cause::NicTxQueue, leg.evidence.interface(id), fact),
         Held::Shaper(fact) => charge(Cause::NicQdisc, name(leg, &stay.entered), fact),

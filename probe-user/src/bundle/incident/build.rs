@@ -7,9 +7,10 @@ use super::{
 };
 use crate::attribution::{Cause, Episode, EpisodeCause, Judged, Offender, Unresolved, Verdict};
 use crate::clock::{DurNs, MonoNs};
-use crate::event::{Fact, RunFact};
+use crate::event::{Fact, InterfaceId, RunFact};
 use crate::journey::Outcome;
 use crate::pipeline::Output;
+use crate::sender::{Advice, QueueShare};
 use crate::sink::Names;
 use crate::summary::RunSummary;
 use std::collections::HashMap;
@@ -36,6 +37,8 @@ pub(in crate::bundle) struct Incident {
     lost_events: u64,
     retransmitted: u64,
     late_requests: u64,
+    /// Who filled queues, and what would relieve them, a sentence each.
+    queues: Vec<String>,
 }
 
 /// Facts that differ in numbers only.
@@ -69,8 +72,19 @@ impl Incident {
             Output::Loss(report) => self.lost_events = report.lost,
             Output::Summary(summary) => self.summary = *summary,
             Output::Fact(Fact::Run(run)) => self.signatures = signatures(run),
-            Output::Fact(_) | Output::Activity(_) | Output::Softirq { .. } | Output::Join(_) => {}
+            Output::Queue(share) if self.queues.len() < MOST => self.queue(share, names),
+            Output::Fact(_) | Output::Activity(_) | Output::Softirq { .. } | Output::Queue(_) | Output::Join(_) => {}
         }
+    }
+
+    /// Who filled the queue, and what would relieve it.
+    fn queue(&mut self, share: &QueueShare, names: &Names) {
+        let device = names.target(share.interface);
+        let index = |ifindex| names.target(InterfaceId { ifindex, ..share.interface });
+        self.queues.push(share.sentence(&device, &index));
+        let name = names.interface(share.interface).map_or(device, |interface| interface.name.clone());
+        let advice = share.advice(&name).into_iter();
+        self.queues.extend(advice.map(|Advice { step, fact }| format!("{fact}: {step}")));
     }
 
     fn add(
@@ -211,6 +225,7 @@ impl Incident {
             let service = episode.service.as_ref().map(|service| service.of_episode(episode.slow + episode.lost));
             factors.extend(service.map(|said| format!("at {}, {said}", names.target(episode.target))));
         }
+        factors.extend(self.queues.iter().cloned());
         if self.retransmitted > 0 {
             factors.push(format!("{} slow or lost checks were sent more than once", self.retransmitted));
         }

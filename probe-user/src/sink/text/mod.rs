@@ -5,6 +5,7 @@ mod check;
 mod ending;
 mod line;
 mod path;
+mod queue;
 mod tally;
 
 pub(crate) use check::{main_offender, percent, verdict_sentence, who};
@@ -106,6 +107,7 @@ impl<W: Write + Send + std::fmt::Debug> Sink for TextSink<W> {
                 self.lines(&ending::episode(episode, context.names))
             }
             Output::Join(report) => self.lines(&ending::join(report)),
+            Output::Queue(share) => self.lines(&queue::queue(share, context.names)),
             Output::Loss(report) => self.lines(&ending::loss(report, context.dropped)),
             Output::Summary(summary) => self.lines(ending::summary(summary).as_slice()),
             Output::Fact(_) | Output::Activity(_) | Output::Softirq { .. } => Ok(()),
@@ -246,6 +248,27 @@ mod tests {
     #[test]
     fn healthy_checks_are_silent() {
         assert_eq!(shown(PIPE, [sample::healthy()]), "");
+    }
+
+    #[test]
+    fn who_filled_a_queue_is_told_with_what_would_relieve_it() {
+        let names = sample::names();
+        let mut sink = TextSink::new(Vec::new(), TextStyle { width: 160, ..PIPE });
+        for share in sample::queues() {
+            sink.write(&Output::Queue(Box::new(share)), Context { names: &names, dropped: 0 }).unwrap();
+        }
+        let text = String::from_utf8(sink.to).unwrap();
+        for part in [
+            "transmit queue 0 of 2  3 checks waited 100 ms in all  served by CPU 1, 0  idle beside it: 1",
+            "40 %  worker·[2J (pid 10/11)",
+            "10 %  senders that were not seen",
+            "more  16 senders",
+            "1 packets found no room",
+            "2 senders share queue 0, while nothing was sent on 1; xps_cpus of this queue is 3",
+        ] {
+            assert!(text.contains(part), "{part} is missing in:\n{text}");
+        }
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
     }
 
     #[test]

@@ -1,0 +1,270 @@
+//! Transmit queues: what each carried while a check waited in it, and who sent that.
+
+use super::cause::Cause;
+use super::ledger::{Judged, Offender};
+use crate::clock::{DurNs, MonoNs};
+use crate::event::InterfaceId;
+use crate::journey::{Journey, Stage};
+use crate::sender::{QueueFact, Rest, SenderFact, Sent, Who};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Most windows kept of all queues; the oldest of the longest queue makes room.
+const MAX_WINDOWS: usize = 16_384;
+/// A queue that drops a packet was filled within so long before.
+const FILLED_WITHIN: DurNs = DurNs::from_millis(200);
+/// Senders that a sentence names.
+const NAMED: usize = 4;
+
+/// A transmit queue of an interface.
+pub(crate) type QueueId = (InterfaceId, u32);
+
+/// What transmit queues carried lately.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    windows: BTreeMap<QueueId, VecDeque<Arc<QueueFact>>>,
+    count: usize,
+}
+
+/// A stretch of time in which a check waited in a transmit queue, or found it full.
+#[derive(Debug, Clone)]
+pub(crate) struct QueueWait {
+    /// The queue.
+    pub(crate) id: QueueId,
+    /// How long the check waited.
+    pub(crate) time: DurNs,
+    /// What it carried meanwhile; not empty.
+    pub(crate) windows: Vec<Arc<QueueFact>>,
+    /// Queues of the interface that carried something meanwhile.
+    pub(crate) busy: Vec<u32>,
+}
+
+impl Queues {
+    /// Takes in what a queue carried; windows of a queue come in the order of their time.
+    pub(super) fn add(&mut self, fact: &QueueFact) {
+        if self.count >= MAX_WINDOWS
+            && let Some(longest) = self.windows.values_mut().max_by_key(|windows| windows.len())
+        {
+            self.count -= usize::from(longest.pop_front().is_some());
+        }
+        self.windows.entry((fact.interface, fact.queue)).or_default().push_back(Arc::new(fact.clone()));
+        self.count += 1;
+    }
+
+    /// Forgets what ended before.
+    pub(super) fn trim(&mut self, before: MonoNs) {
+        let kept = before.before(FILLED_WITHIN);
+        self.windows.retain(|_, windows| {
+            while windows.front().is_some_and(|window| window.to < kept) {
+                windows.pop_front();
+            }
+            !windows.is_empty()
+        });
+        self.count = self.windows.values().map(VecDeque::len).sum();
+    }
+
+    /// What the queue carried that the check's packet took through an interface between two
+    /// instants; `None` where that is not known.
+    pub(super) fn wait(
+        &self,
+        journey: &Journey,
+        interface: InterfaceId,
+        from: MonoNs,
+        to: MonoNs,
+    ) -> Option<QueueWait> {
+        let busy: Vec<u32> = self
+            .of_interface(interface)
+            .filter(|(_, windows)| is_busy(windows, from, to))
+            .map(|(queue, _)| queue)
+            .collect();
+        let left = journey.stamp(Stage::PnicXmit).filter(|stamp| stamp.interface == interface && stamp.queue > 0);
+        // Before it has left, the queue is known where only one is in use.
+        let queue = match (left, busy.as_slice()) {
+            (Some(stamp), _) => stamp.queue - 1,
+            (None, [only]) => *only,
+            (None, _) => return None,
+        };
+        let windows = self.windows.get(&(interface, queue))?;
+        let windows: Vec<_> = windows.iter().filter(|window| overlaps(window, from, to)).cloned().collect();
+        (!windows.is_empty()).then(|| QueueWait { id: (interface, queue), time: to.since(from), windows, busy })
+    }
+
+    fn of_interface(&self, interface: InterfaceId) -> impl Iterator<Item = (u32, &VecDeque<Arc<QueueFact>>)> {
+        let range = (interface, 0)..=(interface, u32::MAX);
+        self.windows.range(range).map(|((_, queue), windows)| (*queue, windows))
+    }
+
+    /// Every wait of a check in a transmit queue for which its ledger charges somebody.
+    pub(crate) fn waits(&self, judged: &Judged) -> Vec<QueueWait> {
+        let journey = &judged.journey;
+        let entries = judged.ledger.entries.iter().filter(|_| judged.slow);
+        let waits = entries.filter_map(|entry| match entry.cause {
+            Cause::NicQdisc | Cause::NicTxQueue => {
+                let stay = journey.qdisc.iter().rfind(|stay| stay.entered_at < entry.to)?;
+                self.wait(journey, stay.interface(), stay.entered_at.max(entry.from).min(entry.to), entry.to)
+            }
+            Cause::NicDrop => {
+                let drop = journey.drops.iter().rfind(|drop| drop.at <= entry.from)?;
+                let wait = self.wait(journey, drop.interface, drop.at.before(FILLED_WITHIN), drop.at)?;
+                Some(QueueWait { time: entry.time(), ..wait })
+            }
+            _ => None,
+        });
+        waits.collect()
+    }
+}
+
+fn is_busy(windows: &VecDeque<Arc<QueueFact>>, from: MonoNs, to: MonoNs) -> bool {
+    windows.iter().any(|window| overlaps(window, from, to))
+}
+
+fn overlaps(window: &QueueFact, from: MonoNs, to: MonoNs) -> bool {
+    window.from < to && from < window.to
+}
+
+impl QueueWait {
+    /// Who sent in all windows together, the one with the most bytes first, and all that was sent.
+    pub(crate) fn senders(&self) -> (Vec<(Who, Sent)>, Sent) {
+        let mut sums: BTreeMap<&Who, Sent> = BTreeMap::new();
+        let mut all = Sent::default();
+        for window in &self.windows {
+            for SenderFact { who, sent, .. } in &window.senders {
+                let sum = sums.entry(who).or_default();
+                *sum = sum.plus(*sent);
+                all = all.plus(*sent);
+            }
+            let Rest { sent, .. } = window.rest;
+            all = all.plus(sent);
+        }
+        let mut senders: Vec<_> = sums.into_iter().map(|(who, sent)| (who.clone(), sent)).collect();
+        senders.sort_by_key(|(_, sent)| std::cmp::Reverse(sent.bytes));
+        (senders, all)
+    }
+
+    /// The offender, if one thread sent more than half of the bytes; its device is `device`.
+    pub(super) fn offender(&self, device: String) -> Offender {
+        let (senders, all) = self.senders();
+        match senders.into_iter().next() {
+            Some((Who::Task { id, comm, cgroup, .. }, sent)) if sent.bytes * 2 > all.bytes => {
+                Offender { comm, task: id, cgroup, device }
+            }
+            _ => Offender { device, ..Offender::default() },
+        }
+    }
+
+    /// Who filled the queue, in a sentence. `interface` names one by its index.
+    pub(super) fn sentence(&self, device: &str, interface: impl Fn(u32) -> String) -> String {
+        let (senders, all) = self.senders();
+        let part =
+            |(who, sent): &(Who, Sent)| format!("{} {} %", named(who, &interface), percent(sent.bytes, all.bytes));
+        let shares: Vec<_> = senders.iter().take(NAMED).map(part).collect();
+        let more = senders.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let count = if senders.len() == 1 { "1 sender".to_owned() } else { format!("{} senders", senders.len()) };
+        format!("{count} on queue {} of {device}, of its bytes: {}{more}", self.id.1, shares.join(", "))
+    }
+}
+
+/// A sender, for people.
+pub(crate) fn named(who: &Who, interface: &dyn Fn(u32) -> String) -> String {
+    match who {
+        Who::Task { id, comm, shared: false, .. } => format!("{comm} (pid {}/{})", id.tgid, id.tid),
+        Who::Task { id, comm, .. } => format!("{comm} and others with its socket (pid {})", id.tgid),
+        Who::Interface { ifindex } => format!("what came in through {}", interface(*ifindex)),
+        Who::Unknown => "senders that were not seen".to_owned(),
+    }
+}
+
+/// Rounded; 0 of nothing.
+pub(crate) fn percent(part: u64, of: u64) -> u64 {
+    u64::try_from((u128::from(part) * 200 + u128::from(of)) / (u128::from(of) * 2).max(1)).unwrap_or(100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Queues, percent};
+    use crate::attribution::story;
+    use crate::clock::MonoNs;
+    use crate::event::{InterfaceId, TaskId};
+    use crate::sender::{QueueFact, Rest, SenderFact, Sent, Who};
+
+    const NIC: InterfaceId = InterfaceId { netns: 1, ifindex: 2 };
+
+    fn worker(tid: u32) -> Who {
+        let id = TaskId { tgid: 9, tid };
+        Who::Task { id, start_time_ns: 1, comm: format!("worker-{tid}"), cgroup: "/app".into(), shared: false }
+    }
+
+    fn window(queue: u32, ms: u64, senders: &[(Who, u64)]) -> QueueFact {
+        let (from, to) = (MonoNs(ms * 1_000_000), MonoNs((ms + 100) * 1_000_000));
+        let sent = |bytes| Sent { packets: bytes / 100, bytes };
+        let fact = |(who, bytes): &(Who, u64)| SenderFact {
+            who: who.clone(),
+            sent: sent(*bytes),
+            flows: Vec::new(),
+            flow_count: 1,
+        };
+        let senders = senders.iter().map(fact).collect();
+        QueueFact {
+            interface: NIC,
+            queue,
+            from,
+            to,
+            cpus: vec![(0, 1)],
+            senders,
+            rest: Rest::default(),
+            uncounted: Sent::default(),
+        }
+    }
+
+    #[test]
+    fn what_was_sent_around_a_wait_is_summed_over_its_windows_and_no_others() {
+        let mut queues = Queues::default();
+        for ms in [0, 100, 200, 300] {
+            queues.add(&window(0, ms, &[(worker(1), 300), (worker(2), 100)]));
+        }
+        let wait = queues.wait(&story::journey(), NIC, MonoNs(150_000_000), MonoNs(250_000_000)).unwrap();
+        let (senders, all) = wait.senders();
+        assert_eq!((wait.windows.len(), all.bytes), (2, 800));
+        assert_eq!(senders[0], (worker(1), Sent { packets: 6, bytes: 600 }));
+        assert_eq!(wait.offender("eth0".into()).comm, "worker-1");
+        let said = wait.sentence("eth0", |index| index.to_string());
+        assert_eq!(
+            said,
+            "2 senders on queue 0 of eth0, of its bytes: worker-1 (pid 9/1) 75 %, worker-2 (pid 9/2) 25 %"
+        );
+    }
+
+    #[test]
+    fn nobody_is_the_offender_where_nobody_sent_more_than_half() {
+        let mut queues = Queues::default();
+        queues.add(&window(0, 0, &[(worker(1), 400), (worker(2), 400)]));
+        let wait = queues.wait(&story::journey(), NIC, MonoNs(0), MonoNs(1_000_000)).unwrap();
+        assert_eq!(
+            (wait.offender("eth0".into()).comm.as_str(), wait.offender("eth0".into()).device.as_str()),
+            ("", "eth0")
+        );
+    }
+
+    #[test]
+    fn a_queue_is_not_guessed_where_several_are_in_use() {
+        let mut queues = Queues::default();
+        queues.add(&window(0, 0, &[(worker(1), 400)]));
+        queues.add(&window(1, 0, &[(worker(2), 400)]));
+        assert!(queues.wait(&story::journey(), NIC, MonoNs(0), MonoNs(1_000_000)).is_none());
+    }
+
+    #[test]
+    fn old_windows_are_forgotten() {
+        let mut queues = Queues::default();
+        queues.add(&window(0, 0, &[(worker(1), 400)]));
+        queues.add(&window(0, 900, &[(worker(1), 400)]));
+        queues.trim(MonoNs(1_000_000_000));
+        assert_eq!((queues.count, queues.windows.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_part_of_nothing_is_nothing() {
+        assert_eq!((percent(0, 0), percent(1, 3), percent(2, 3), percent(5, 5)), (0, 33, 67, 100));
+    }
+}
