@@ -147,6 +147,9 @@ scenarios! {
     a_main_loop_without_cpu_is_the_backend: "guest-vmm-starved",
     a_full_ring_of_a_tap_drops: "guest-ring-full",
     a_main_loop_that_flushes_is_writeback: "guest-vmm-flushes",
+    workers_that_share_a_queue_are_named_with_their_shares: "queue-shared",
+    a_full_queue_beside_that_of_the_checks_is_blamed_for_nothing: "queue-of-its-own",
+    workers_on_the_only_queue_are_named_with_their_shares: "queue-of-many",
 }
 
 /// Cases that are left to `lab run` and `lab score`, and why.

@@ -45,6 +45,8 @@ pub struct Case {
     pub disk: Medium,
     /// What must have taken the most of a wait for a block request, by the evidence.
     pub part: Option<&'static str>,
+    /// The shares of the queue's senders must be those that the senders counted themselves.
+    pub senders: bool,
     /// Bytes of each of whylag's rings, if its usual ones are too small for what happens at once.
     pub ring_size: Option<&'static str>,
     /// Why whylag does not get it right yet.
@@ -178,6 +180,16 @@ pub enum Fault {
         /// Its queue, packets.
         queue_packets: u32,
     },
+    /// The same through a NIC with two transmit queues, each with a shaper of its own. The CPU of the
+    /// checks uses the first, that of the bulk traffic the second, or the first as well.
+    QueueFlood {
+        /// Sockets that send, each smaller datagrams than the one before.
+        sockets: usize,
+        /// Rate of each shaper, Mbit/s.
+        shaper_mbit: u32,
+        /// The bulk traffic has a queue of its own.
+        apart: bool,
+    },
     /// The client's host sends other datagrams to the server's port as well.
     Rush {
         /// How many.
@@ -301,6 +313,7 @@ const QUIET: Case = Case {
     starves: false,
     disk: Medium::Ext4,
     part: None,
+    senders: false,
     ring_size: None,
     gap: None,
     slowdown: 1,
@@ -1611,6 +1624,40 @@ pub const CASES: &[Case] = &[
         proof: Counter::FaultLog,
         ..GUEST
     },
+    Case {
+        name: "queue-shared",
+        claim: "four workers and the checks' answers share one transmit queue, while the other is idle",
+        shape: Shape::TwoQueues,
+        server: Server::Process(Process { cpu: Some(0), ..ECHO }),
+        fault: Fault::QueueFlood { sockets: 4, shaper_mbit: 10, apart: false },
+        fault_ms: 1_000,
+        expect: slow(&["nic.qdisc"], "tbf"),
+        proof: Counter::QdiscOverlimits,
+        senders: true,
+        ..QUIET
+    },
+    Case {
+        name: "queue-of-its-own",
+        claim: "four workers fill a transmit queue, and the checks' answers take the other",
+        shape: Shape::TwoQueues,
+        server: Server::Process(Process { cpu: Some(0), ..ECHO }),
+        fault: Fault::QueueFlood { sockets: 4, shaper_mbit: 10, apart: true },
+        fault_ms: 1_000,
+        twin_of: Some("queue-shared"),
+        proof: Counter::QdiscOverlimits,
+        ..QUIET
+    },
+    Case {
+        name: "queue-of-many",
+        claim: "eight workers share the only transmit queue of a NIC with the checks' answers",
+        fault: Fault::Flood { sockets: 8, shaper_mbit: 20, queue_packets: 2_000 },
+        fault_ms: 1_000,
+        expect: slow(&["nic.qdisc"], "tbf"),
+        twin_of: Some("queue-of-its-own"),
+        proof: Counter::QdiscOverlimits,
+        senders: true,
+        ..QUIET
+    },
 ];
 
 /// The case with this name.
@@ -1652,6 +1699,10 @@ impl Case {
             Fault::Flood { sockets, shaper_mbit, queue_packets } => {
                 let shaper_mbit = shaper_mbit / u32::try_from(factor).unwrap_or(u32::MAX);
                 Fault::Flood { sockets, shaper_mbit: shaper_mbit.max(1), queue_packets }
+            }
+            Fault::QueueFlood { sockets, shaper_mbit, apart } => {
+                let shaper_mbit = shaper_mbit / u32::try_from(factor).unwrap_or(u32::MAX);
+                Fault::QueueFlood { sockets, shaper_mbit: shaper_mbit.max(1), apart }
             }
             other => other,
         };

@@ -259,6 +259,9 @@ pub(super) fn start_troublemaker(
             let leash = Leash { cpu: Some(1), nice: Some(-10), ..world.host.leash() };
             launcher.role(&leash, "flood", args).map(Some)
         }
+        Fault::QueueFlood { sockets, shaper_mbit, apart } => {
+            start_queue_flood(launcher, world, (sockets, shaper_mbit, apart)).map(Some)
+        }
         Fault::Rush { datagrams_per_ms } => {
             let args = [format!("--to={}:{PORT}", world.server()), format!("--mbit={datagrams_per_ms}")];
             // Of this size, so many a millisecond are as many Mbit/s.
@@ -268,6 +271,29 @@ pub(super) fn start_troublemaker(
         }
         _ => Ok(None),
     }
+}
+
+/// Bulk traffic from CPU 1, through a queue of its own or that of the checks, which come from CPU 0.
+fn start_queue_flood(
+    launcher: &Launcher,
+    world: &World,
+    (sockets, shaper_mbit, apart): (usize, u32, bool),
+) -> Result<Process> {
+    world.host.run("tc", &format!("qdisc add dev {PNIC} root handle 1: mq"))?;
+    for queue in 1..=2 {
+        let rate = format!("rate {shaper_mbit}mbit burst 3000 limit 1000000");
+        world.host.run("tc", &format!("qdisc add dev {PNIC} parent 1:{queue} handle 1{queue}: tbf {rate}"))?;
+    }
+    device::send_by(&world.host, PNIC, 0, if apart { 1 } else { 3 })?;
+    device::send_by(&world.host, PNIC, 1, if apart { 2 } else { 0 })?;
+    let args = [
+        format!("--to={}:9", world.client_address()),
+        format!("--sockets={sockets}"),
+        format!("--mbit={}", 2 * shaper_mbit),
+        "--mixed".to_owned(),
+    ];
+    let leash = Leash { cpu: Some(1), nice: Some(-10), ..world.host.leash() };
+    launcher.role(&leash, "flood", args)
 }
 
 /// Datagrams for nobody, through a second NIC whose packets CPU 1 receives.

@@ -12,6 +12,8 @@ pub enum Line {
     Journey(Journey),
     /// What happened at one target.
     Episode(Episode),
+    /// Who filled a transmit queue in which checks waited.
+    Queue(Queue),
     /// Every record accounted for.
     Loss(Loss),
     /// The run in one object.
@@ -68,6 +70,30 @@ pub struct Entry {
     pub path: Vec<String>,
     /// What proves it.
     pub evidence: Vec<String>,
+}
+
+/// Who filled a transmit queue.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Queue {
+    /// Name of the interface.
+    pub interface: Option<String>,
+    /// Its number.
+    pub queue: u32,
+    /// Who sent.
+    pub senders: Vec<QueueSender>,
+    /// Queues beside it that carried nothing.
+    pub idle_queues: Vec<u32>,
+}
+
+/// What one sender sent.
+#[derive(Debug, Clone, Deserialize)]
+pub struct QueueSender {
+    /// Its name.
+    pub comm: String,
+    /// Thread.
+    pub tid: u32,
+    /// Bytes.
+    pub bytes: u64,
 }
 
 /// Who is behind a cause.

@@ -64,6 +64,14 @@ pub(super) fn receive_on(netns: &Netns, device: &str, cpu: usize) -> Result<()> 
     write(netns, &format!("{device}/queues/rx-0/rps_cpus"), &format!("{:x}", 1_u64 << cpu))
 }
 
+/// Has packets that are sent on these CPUs leave a device by this queue (XPS).
+///
+/// # Errors
+/// The kernel refuses it.
+pub(super) fn send_by(netns: &Netns, device: &str, queue: usize, cpus: u64) -> Result<()> {
+    write(netns, &format!("{device}/queues/tx-{queue}/xps_cpus"), &format!("{cpus:x}"))
+}
+
 /// Has a veth receive by a kernel thread of its own, which runs on one CPU.
 ///
 /// # Errors

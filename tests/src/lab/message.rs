@@ -56,6 +56,19 @@ pub enum Announcement {
     Check(Check),
     /// The client has nothing outstanding.
     Done,
+    /// What a thread of the fault has sent.
+    Sent(Sent),
+}
+
+/// What a thread has sent, by its own count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sent {
+    /// Thread.
+    pub tid: u32,
+    /// Datagrams that the kernel took.
+    pub datagrams: u64,
+    /// Their bytes, with headers down to the link's.
+    pub bytes: u64,
 }
 
 /// One health check as its client saw it. All times are `CLOCK_MONOTONIC`.

@@ -6,7 +6,7 @@ use super::cgroup::{CpuGroup, FreezerGroup, MemoryGroup};
 use super::clock::{mono_ns, wall_offset_ns};
 use super::firewall;
 use super::machine::Machine;
-use super::message::{Announcement, Check, Order};
+use super::message::{Announcement, Check, Order, Sent};
 use super::process::{Launcher, Process};
 use super::software::fetch;
 use super::truth::Proof;
@@ -51,6 +51,8 @@ pub struct Window {
 pub struct Observed {
     /// All checks, in the order of their end.
     pub checks: Vec<Check>,
+    /// What the threads of the fault sent, by their own counts.
+    pub sent: Vec<Sent>,
     /// When the fault lasted.
     pub window: Window,
     /// 95th percentile of the quiet control period, ns.
@@ -91,6 +93,7 @@ pub struct Rig {
     checks: Vec<Check>,
     window: Window,
     overdue_ns: u64,
+    sent: Vec<Sent>,
 }
 
 /// Runs a case, with whylag watching if there is an `attach`.
@@ -135,6 +138,7 @@ pub fn run(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<
     Ok(Run::Done(Observed {
         said: rig.whylag.take().map(Whylag::finish).transpose()?,
         checks: rig.checks,
+        sent: rig.sent,
         window: rig.window,
         control_p95_ns,
         proof: Proof { moved, at_least: case.proof.at_least(case.fault_ms) },
@@ -198,7 +202,7 @@ impl Rig {
         let whylag = attach.map(|attach| attach.start(launcher, &world, case)).transpose()?;
         let client = early.map_or_else(|| start_client(launcher, case, &world), Ok)?;
         let (checks, window) = (Vec::new(), Window::default());
-        let (case, overdue_ns) = (*case, 0);
+        let (case, overdue_ns, sent) = (*case, 0, Vec::new());
         Ok(Self {
             case,
             client,
@@ -214,6 +218,7 @@ impl Rig {
             checks,
             window,
             overdue_ns,
+            sent,
         })
     }
 
@@ -289,6 +294,7 @@ impl Rig {
             Fault::Hogs { .. }
             | Fault::Asked(_)
             | Fault::Flood { .. }
+            | Fault::QueueFlood { .. }
             | Fault::ReceiveStorm { .. }
             | Fault::SlowConsumer { .. }
             | Fault::StarvedConsumer
@@ -296,7 +302,7 @@ impl Rig {
             | Fault::NeighbourGuest => {
                 let troublemaker = self.troublemaker.as_mut().context("the case has a troublemaker")?;
                 troublemaker.order(Order::Fault { ms })?;
-                self.window = await_fault(troublemaker)?;
+                self.window = await_fault_and(troublemaker, &mut |sent| self.sent.push(sent))?;
                 self.await_guest()
             }
             Fault::Rush { .. } => self.rush(ms),
@@ -543,7 +549,7 @@ impl Rig {
             Announcement::Check(check) => self.checks.push(check),
             Announcement::FaultBegan { at_ns } => self.window.began_ns = at_ns,
             Announcement::FaultEnded { at_ns } => self.window.ended_ns = at_ns,
-            Announcement::Ready | Announcement::Done => {}
+            Announcement::Ready | Announcement::Done | Announcement::Sent(_) => {}
         }
         Ok(said)
     }
@@ -563,8 +569,17 @@ fn fault_time(said: &[Announcement]) -> u64 {
 }
 
 fn await_fault(culprit: &Process) -> Result<Window> {
+    await_fault_and(culprit, &mut |_| ())
+}
+
+/// The same, and hears what its threads say that they sent.
+fn await_fault_and(culprit: &Process, hear: &mut dyn FnMut(Sent)) -> Result<Window> {
     let mut window = Window::default();
     culprit.await_announcement(PATIENCE, |said| match said {
+        Announcement::Sent(sent) => {
+            hear(sent);
+            None
+        }
         Announcement::FaultBegan { at_ns } => {
             window.began_ns = at_ns;
             None

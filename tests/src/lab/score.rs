@@ -1,8 +1,8 @@
 //! The mark: what whylag said about each check, against what is known of it.
 
 use super::case::{Case, Expect, Fault, Service};
-use super::contract::{Entry, Journey};
-use super::message::Check;
+use super::contract::{Entry, Journey, Queue};
+use super::message::{Check, Sent};
 use super::run::{Observed, Window};
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -19,6 +19,8 @@ const REQUEST: &str = "of its request to ";
 const ALL: &str = "all of it for ";
 /// So much may a check's time be off, if it is short; times the case's slowdown.
 const TIME_SLACK_NS: u64 = 2_000_000;
+/// A sender's share may be off by this part of it.
+const SHARE_SLACK: f64 = 0.05;
 /// Examples of what went wrong that a report shows.
 const REMARKS: usize = 3;
 
@@ -63,6 +65,8 @@ pub struct Score {
     pub split: usize,
     /// Right cause, and another part took the most.
     pub missplit: usize,
+    /// Senders of a queue whose share is not what they counted themselves.
+    pub misshared: usize,
     /// Right cause, but the time is off by more than 2 ms and 5 %.
     pub mistimed: usize,
     /// Time in entries of a right cause, all guilty checks that were answered.
@@ -73,6 +77,8 @@ pub struct Score {
     pub amounts: Vec<Amount>,
     /// Ledgers whose entries and rest do not add up to the check's time.
     pub inexact: usize,
+    /// What each sender of a queue sent by its own count, and what share whylag tells.
+    pub shares: Vec<String>,
     /// Records that whylag lost.
     pub lost_records: u64,
     /// The first things that went wrong.
@@ -125,6 +131,9 @@ pub fn score(case: &Case, observed: &Observed) -> Result<(Mark, Score)> {
         } else if check.rtt_ns().is_some_and(|rtt| rtt < surely_fast_ns(case)) {
             score.mark_innocent(check, journey);
         }
+    }
+    if case.senders {
+        score.mark_senders(&observed.sent, &said.queues);
     }
     let mark = score.conclude(&case.expect, observed.proof.holds());
     Ok((if mark == Mark::Right { score.conclude_words(case) } else { mark }, score))
@@ -259,11 +268,36 @@ impl Score {
     fn conclude_words(&self, case: &Case) -> Mark {
         match case.service {
             _ if self.misjudged > 0 || (!case.starves && self.starved > 0) => Mark::Wrong,
-            _ if self.missplit > 0 => Mark::Wrong,
+            _ if self.missplit > 0 || self.misshared > 0 => Mark::Wrong,
             _ if case.part.is_some() && self.split * 2 < self.right_slow => Mark::Unresolved,
             _ if case.starves && self.starved * 2 < self.right_slow => Mark::Unresolved,
             Some(Service::Saturated | Service::Broken) if self.served * 2 < self.right_slow => Mark::Unresolved,
             Some(_) | None => Mark::Right,
+        }
+    }
+
+    /// Of all that the senders of a case sent, whylag's windows tell each one's share.
+    fn mark_senders(&mut self, sent: &[Sent], queues: &[Queue]) {
+        let senders = || queues.iter().flat_map(|queue| &queue.senders);
+        let told_of = |tid: u32| senders().filter(|sender| sender.tid == tid).map(|sender| sender.bytes).sum::<u64>();
+        let all: u64 = sent.iter().map(|sent| sent.bytes).sum();
+        let told_all: u64 = sent.iter().map(|sent| told_of(sent.tid)).sum();
+        self.misshared += usize::from(sent.is_empty());
+        for Sent { tid, bytes, .. } in sent {
+            let told = told_of(*tid);
+            let (share, right) = (told as f64 / told_all as f64, *bytes as f64 / all as f64);
+            self.shares.push(format!(
+                "thread {tid} sent {:.1} % of the bytes, told {:.1} %",
+                right * 100.0,
+                share * 100.0
+            ));
+            // Not a number where nothing was told.
+            if !((share - right).abs() <= SHARE_SLACK * right) {
+                self.misshared += 1;
+            }
+        }
+        if self.misshared > 0 {
+            self.remarks.extend(self.shares.iter().take(REMARKS).cloned());
         }
     }
 

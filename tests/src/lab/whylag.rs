@@ -1,7 +1,7 @@
 //! whylag itself, run as a child on the leash and spoken to as an operator would.
 
 use super::case::{Case, SLOW_MS};
-use super::contract::{Episode, Journey, Line, Loss};
+use super::contract::{Episode, Journey, Line, Loss, Queue};
 use super::leash::Leash;
 use super::process::{Launcher, forward_lines};
 use super::world::{PNIC, Shape, VNIC, World};
@@ -47,6 +47,8 @@ pub struct Said {
     pub journeys: Vec<Journey>,
     /// What happened at each target.
     pub episodes: Vec<Episode>,
+    /// Queues in which checks waited.
+    pub queues: Vec<Queue>,
     /// Every record accounted for.
     pub loss: Loss,
     /// How it ended.
@@ -162,17 +164,18 @@ fn drain(out: &Receiver<String>, deadline: Instant) -> Result<Vec<String>> {
 impl Said {
     fn parse(lines: Vec<String>, status: ExitStatus) -> Result<Self> {
         let mut last_word: HashMap<String, usize> = HashMap::new();
-        let (mut journeys, mut episodes, mut loss) = (Vec::new(), Vec::new(), None);
+        let (mut journeys, mut episodes, mut queues, mut loss) = (Vec::new(), Vec::new(), Vec::new(), None);
         for line in &lines {
             match serde_json::from_str(line).with_context(|| format!("whylag wrote {line}"))? {
                 Line::Journey(journey) => keep_last(&mut last_word, &mut journeys, journey),
                 Line::Loss(found) => loss = Some(found),
                 Line::Episode(episode) => episodes.push(episode),
+                Line::Queue(queue) => queues.push(queue),
                 Line::Summary {} | Line::Other => {}
             }
         }
         let loss = loss.context("whylag wrote no line of type loss")?;
-        Ok(Self { lines, journeys, episodes, loss, status })
+        Ok(Self { lines, journeys, episodes, queues, loss, status })
     }
 
     /// The lines about checks, as they were written.

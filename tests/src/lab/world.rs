@@ -2,7 +2,7 @@
 //! the physical NIC; behind the host, where the case asks for it, a pod or a tap device.
 //!
 //! ```text
-//!  client up0 ═══ pnic0 host                     direct
+//!  client up0 ═══ pnic0 host                     direct, two queues
 //!  client up0 ═══ pnic0 host vnic0 ═══ eth0 pod  pod
 //!  client up0 ═══ pnic0 host vnic0 ─── tap       vm
 //!  server up0 ═══ pnic0 host                     asking
@@ -19,6 +19,8 @@ use std::net::Ipv4Addr;
 pub enum Shape {
     /// The server runs on the host.
     Direct,
+    /// The same, and the physical NIC has two transmit queues.
+    TwoQueues,
     /// The server runs in a pod to which the host routes.
     Pod,
     /// The server is behind a tap device to which the host routes.
@@ -69,10 +71,11 @@ impl World {
     /// Not root, or `ip` is missing or fails.
     pub fn build(launcher: &Launcher, shape: Shape) -> Result<Self> {
         let (client, host) = (Netns::new(launcher)?, Netns::new(launcher)?);
-        join(&host, PNIC, HOST, &client, CLIENT_NIC, CLIENT)?;
+        let queues = if shape == Shape::TwoQueues { 2 } else { 1 };
+        join_by(queues, (&host, PNIC, HOST), (&client, CLIENT_NIC, CLIENT))?;
         client.run("ip", &format!("route add default via {HOST}"))?;
         let pod = match shape {
-            Shape::Direct | Shape::Asking => None,
+            Shape::Direct | Shape::TwoQueues | Shape::Asking => None,
             Shape::Pod => Some(add_pod(launcher, &host)?),
             Shape::Vm => {
                 add_tap(&host, "")?;
@@ -86,7 +89,7 @@ impl World {
     #[must_use]
     pub fn server(&self) -> Ipv4Addr {
         match self.shape {
-            Shape::Direct => HOST,
+            Shape::Direct | Shape::TwoQueues => HOST,
             Shape::Pod | Shape::Vm => GUEST,
             Shape::Asking => CLIENT,
         }
@@ -103,7 +106,7 @@ impl World {
     pub fn server_netns(&self) -> &Netns {
         match self.shape {
             Shape::Asking => &self.client,
-            Shape::Direct | Shape::Pod | Shape::Vm => self.pod.as_ref().unwrap_or(&self.host),
+            Shape::Direct | Shape::TwoQueues | Shape::Pod | Shape::Vm => self.pod.as_ref().unwrap_or(&self.host),
         }
     }
 
@@ -112,7 +115,7 @@ impl World {
     pub fn client_netns(&self) -> &Netns {
         match self.shape {
             Shape::Asking => &self.host,
-            Shape::Direct | Shape::Pod | Shape::Vm => &self.client,
+            Shape::Direct | Shape::TwoQueues | Shape::Pod | Shape::Vm => &self.client,
         }
     }
 
@@ -159,8 +162,18 @@ fn mac(address: Ipv4Addr) -> String {
 
 /// Joins two namespaces with a veth pair, with addresses and fixed neighbours.
 fn join(a: &Netns, a_name: &str, a_ip: Ipv4Addr, b: &Netns, b_name: &str, b_ip: Ipv4Addr) -> Result<()> {
+    join_by(1, (a, a_name, a_ip), (b, b_name, b_ip))
+}
+
+/// The same, with so many queues each way.
+fn join_by(
+    queues: u32,
+    (a, a_name, a_ip): (&Netns, &str, Ipv4Addr),
+    (b, b_name, b_ip): (&Netns, &str, Ipv4Addr),
+) -> Result<()> {
+    let queues = format!("numtxqueues {queues} numrxqueues {queues}");
     let pair = format!(
-        "link add {a_name} address {} type veth peer name {b_name} address {} netns {}",
+        "link add {a_name} address {} {queues} type veth peer name {b_name} address {} {queues} netns {}",
         mac(a_ip),
         mac(b_ip),
         b.process_id()
