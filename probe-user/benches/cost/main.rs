@@ -14,6 +14,7 @@ mod packet;
 mod programs;
 mod report;
 mod samples;
+mod senders;
 mod stacks;
 mod switch;
 #[path = "../../tests/synthetic/mod.rs"]
@@ -30,9 +31,10 @@ struct Bench {
     run: fn() -> Result<Vec<Row>>,
 }
 
-const BENCHES: [Bench; 7] = [
+const BENCHES: [Bench; 8] = [
     Bench { name: "attach", run: attach::run },
     Bench { name: "packet", run: packet::run },
+    Bench { name: "senders", run: senders::run },
     Bench { name: "switch", run: switch::run },
     Bench { name: "stacks", run: stacks::run },
     Bench { name: "collector", run: collector::throughput },
