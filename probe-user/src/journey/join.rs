@@ -10,8 +10,8 @@ use super::{Loss, Outcome, PacketDrop, Perspective, QdiscStay, Refusal, Stage};
 use crate::clock::MonoNs;
 use crate::event::{Event, InterfaceId, TaskId};
 use probe_wire::{
-    AcceptFullBody, BackendRxBody, DROP_UNPARSED, DropBody, MAX_RULES, QdiscBody, ROLE_REPLY, SockCallBody,
-    SockEnqueueBody, XmitBody,
+    AcceptFullBody, BackendRxBody, DROP_UNPARSED, DropBody, MAX_RULES, QdiscBody, ROLE_REPLY, ROLE_REQUEST,
+    SockCallBody, SockEnqueueBody, XmitBody,
 };
 
 /// Stays in queueing disciplines kept per check.
@@ -323,6 +323,13 @@ impl Correlator {
         if let Some((slot, half)) = self.carriers.find(&self.checks, body.skb) {
             let check = &self.checks[slot];
             let same = check.signature == signature && check.request.nonce == body.sighting.nonce;
+            // A reply's packet can lie where the request's was, which has been freed.
+            let other_half = match body.sighting.role {
+                ROLE_REPLY => half != Phase::Reply as usize,
+                ROLE_REQUEST => half != Phase::Request as usize,
+                _ => false,
+            };
+            let same = same && !(known && other_half);
             let sure = known && same && self.has_nonce(&body.sighting);
             if sure || (!known || same) && check.has_its_packet(half, event.at) {
                 let half = if half == 0 { Phase::Request } else { Phase::Reply };

@@ -1325,6 +1325,17 @@ mod loss {
     }
 
     #[test]
+    fn an_answer_dropped_elsewhere_at_the_address_of_its_request_is_no_drop_of_the_request() {
+        let (request, mut scene) = (request(0, 1), Scene::new());
+        scene
+            .egress_by(MS, WORKER, PNIC, 0x1000, &request)
+            .xmit(MS + 10, PNIC, 0x1000)
+            .drop_of(2 * MS, 0x1000, Some(&reply_to(&request)))
+            .tick(60_000 * MS);
+        assert_eq!(scene.run().only().outcome, Outcome::Lost(Loss::TimedOut));
+    }
+
+    #[test]
     fn a_reply_dropped_in_its_qdisc_is_lost() {
         let (request, mut scene) = (request(0, 1), Scene::with_hooks(&["net_dev_start_xmit", "qdisc_enqueue"]));
         scene
