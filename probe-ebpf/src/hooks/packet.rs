@@ -68,14 +68,39 @@ impl Device {
         read::typed(self.0, offsets().net_device_ifindex, 0)
     }
 
-    /// Whether it is a tun or tap, by the kind that its driver gave it.
+    /// What it does with a packet, by the kind that its driver gave it (`rtnl_link_ops.kind`).
     /// <https://github.com/torvalds/linux/blob/v6.12/drivers/net/tun.c#L2399> (`tun_link_ops`)
+    /// <https://github.com/torvalds/linux/blob/v6.12/drivers/net/bonding/bond_netlink.c> (`bond_link_ops`)
+    /// <https://github.com/torvalds/linux/blob/v6.12/net/8021q/vlan_netlink.c> (`vlan_link_ops`)
     #[inline(always)]
-    pub(crate) fn is_tun(self) -> bool {
+    pub(crate) fn role(self) -> DeviceRole {
         let ops = read::typed_pointer(self.0, offsets().net_device_rtnl_link_ops);
         let kind: u64 = read::untyped(ops as u64, offsets().rtnl_link_ops_kind);
-        read::untyped::<u32>(kind, 0) == u32::from_ne_bytes(*b"tun\0")
+        match read::untyped::<u32>(kind, 0) {
+            TUN => DeviceRole::Tun,
+            BOND | TEAM | VLAN | MACVLAN | IPVLAN => DeviceRole::HandsOn,
+            _ => DeviceRole::Sends,
+        }
     }
+}
+
+/// The first four bytes of kinds of devices.
+const TUN: u32 = u32::from_ne_bytes(*b"tun\0");
+const BOND: u32 = u32::from_ne_bytes(*b"bond");
+const TEAM: u32 = u32::from_ne_bytes(*b"team");
+const VLAN: u32 = u32::from_ne_bytes(*b"vlan");
+const MACVLAN: u32 = u32::from_ne_bytes(*b"macv");
+const IPVLAN: u32 = u32::from_ne_bytes(*b"ipvl");
+
+/// What a device does with a packet that is on its way out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DeviceRole {
+    /// Sends it.
+    Sends,
+    /// A tun or tap: puts it into a ring, out of which somebody else takes it.
+    Tun,
+    /// Hands it on to a device below.
+    HandsOn,
 }
 
 /// The directly readable part of a packet.

@@ -1,11 +1,14 @@
 //! Watched packets in queueing disciplines and at the driver.
 
 use aya_ebpf::programs::BtfTracePointContext;
-use probe_wire::{EventKind, QdiscBody, XmitBody};
+use probe_wire::{EventKind, QdiscBody, XMIT_HANDS_ON, XmitBody};
 
 use crate::{
     emit::emit,
-    hooks::{packet::Device, sender},
+    hooks::{
+        packet::{Device, DeviceRole},
+        sender,
+    },
     read::{self, Typed, offsets},
     scope,
 };
@@ -54,7 +57,8 @@ fn report(kind: EventKind, qdisc: Typed, queue: Typed, skb: Typed) {
     });
 }
 
-/// `net_dev_start_xmit`: the end of the host's custody of a packet, unless a tap's ring holds it.
+/// `net_dev_start_xmit`: the end of the host's custody of a packet, unless a tap's ring holds it or
+/// the device hands it on to another.
 #[inline(always)]
 pub(crate) fn xmit(ctx: &BtfTracePointContext) {
     let (skb, device): (Typed, _) = (ctx.arg(0), Device(ctx.arg(1)));
@@ -65,17 +69,19 @@ pub(crate) fn xmit(ctx: &BtfTracePointContext) {
     if !scope::is_watched_skb(skb as u64) {
         return;
     }
+    let role = device.role();
     emit(EventKind::Xmit, |body: &mut XmitBody| {
         *body = XmitBody {
             skb: skb as u64,
             netns: device.netns(),
             ifindex: device.ifindex(),
-            queue: u32::from(read::typed::<u16>(skb, offsets().sk_buff_queue_mapping, 0)),
+            queue: u32::from(read::typed::<u16>(skb, offsets().sk_buff_queue_mapping, 0))
+                | if role == DeviceRole::HandsOn { XMIT_HANDS_ON } else { 0 },
         };
     });
-    if device.is_tun() {
-        scope::put_in_ring(skb as u64);
-    } else {
-        scope::unwatch_skb(skb as u64);
+    match role {
+        DeviceRole::Tun => scope::put_in_ring(skb as u64),
+        DeviceRole::Sends => scope::unwatch_skb(skb as u64),
+        DeviceRole::HandsOn => {}
     }
 }

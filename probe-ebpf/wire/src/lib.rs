@@ -35,7 +35,7 @@ pub use loss::LossRow;
 pub use net::{
     BackendRxBody, DROP_OF_PORT, DROP_OF_PORT_LAST, DROP_STRETCH_NS, DROP_UNPARSED, DropBody, FLAG_FRAGMENT,
     FLAG_TUNNEL, FLAG_VLAN, NeighbourBody, PacketBody, QdiscBody, ROLE_EITHER, ROLE_REPLY, ROLE_REQUEST, Sighting,
-    XmitBody,
+    XMIT_HANDS_ON, XmitBody,
 };
 pub use sched::{
     CpuAccount, MOST_RUNS, RAN_LEAST_NS, RUNS_STRETCH_NS, RanBody, STACK_DEPTH, SwitchInBody, SwitchOutBody,

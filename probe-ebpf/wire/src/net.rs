@@ -116,6 +116,10 @@ pub struct QdiscBody {
     pub kind: [u8; 16],
 }
 
+/// In [`XmitBody::queue`]: the device is a bond, a VLAN or another that stands on devices of this
+/// host, and hands the packet on to one of them.
+pub const XMIT_HANDS_ON: u32 = 1 << 31;
+
 /// A watched packet handed to a driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -126,7 +130,7 @@ pub struct XmitBody {
     pub netns: u64,
     /// Device.
     pub ifindex: u32,
-    /// Transmit queue.
+    /// Transmit queue, perhaps with [`XMIT_HANDS_ON`].
     pub queue: u32,
 }
 

@@ -74,6 +74,8 @@ pub(super) struct Check {
     pub(super) untold: bool,
     /// Its packet was seen to be for another host; it is this host's only if more of it is seen.
     pub(super) foreign: bool,
+    /// Its packet was handed to a device that hands it on to one below it.
+    pub(super) handed_on: bool,
     /// In its socket's queue, not yet read.
     pub(super) queued: bool,
     /// Read, not yet answered.
@@ -118,6 +120,7 @@ impl Check {
             doubtful: false,
             untold: false,
             foreign: false,
+            handed_on: false,
             queued: false,
             held: false,
             reported: false,

@@ -11,7 +11,7 @@ use crate::clock::MonoNs;
 use crate::event::{Event, InterfaceId, TaskId};
 use probe_wire::{
     AcceptFullBody, BackendRxBody, DROP_UNPARSED, DropBody, MAX_RULES, QdiscBody, ROLE_REPLY, ROLE_REQUEST,
-    SockCallBody, SockEnqueueBody, XmitBody,
+    SockCallBody, SockEnqueueBody, XMIT_HANDS_ON, XmitBody,
 };
 
 /// Stays in queueing disciplines kept per check.
@@ -162,6 +162,10 @@ impl Correlator {
             return Joined::Check;
         }
         let check = &mut self.checks[slot];
+        if body.queue & XMIT_HANDS_ON != 0 {
+            check.handed_on = true;
+            return Joined::Check;
+        }
         let interface = check.mark(Stage::PnicQueue).map_or(0, |mark| mark.interface);
         check.pass(Stage::PnicXmit, mark(event, body.queue.saturating_add(1), interface));
         if check.perspective == Perspective::Served {
@@ -205,12 +209,13 @@ impl Correlator {
         Joined::Check
     }
 
-    /// Whether a check's outgoing packet is at this physical NIC.
+    /// Whether a check's outgoing packet is at this physical NIC, or at a device below it.
     fn leaves_by(&self, slot: u32, half: usize, id: InterfaceId) -> bool {
         let check = &self.checks[slot];
         let outgoing = half != check::received(check.perspective) as usize;
         let at = check.mark(Stage::PnicQueue).map(|mark| mark.interface);
-        outgoing && at.is_some() && at == self.interface(id).map(|interface| interface.number)
+        let here = || at == self.interface(id).map(|interface| interface.number);
+        outgoing && at.is_some() && (check.handed_on || here())
     }
 
     /// Whether a check's packet is on its way to a VM through this interface.

@@ -4,7 +4,7 @@ use super::*;
 use crate::event::{Body, Event, Fact, InterfaceFact, InterfaceRole, Orderer, RunFact, SignatureFact, Threshold};
 use probe_wire::{
     AcceptFullBody, BackendRxBody, DROP_UNPARSED, DropBody, Interrupt, PacketBody, QdiscBody, ROLE_EITHER, ROLE_REPLY,
-    ROLE_REQUEST, Rule, SockCallBody, SockEnqueueBody, SwitchInBody, XmitBody,
+    ROLE_REQUEST, Rule, SockCallBody, SockEnqueueBody, SwitchInBody, XMIT_HANDS_ON, XmitBody,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -167,12 +167,21 @@ impl Scene {
         self.add(at, SOFTIRQ, 4, Body::Xmit(XmitBody { skb, netns: 1, ifindex, queue: 2 }))
     }
 
+    /// As [`xmit`](Self::xmit), by a bond or a VLAN.
+    fn hand_on(&mut self, at: u64, ifindex: u32, skb: u64) -> &mut Self {
+        self.add(at, SOFTIRQ, 4, Body::Xmit(XmitBody { skb, netns: 1, ifindex, queue: XMIT_HANDS_ON }))
+    }
+
     fn taken(&mut self, at: u64, task: TaskId, ifindex: u32, skb: u64) -> &mut Self {
         self.add(at, task, 0, Body::BackendRx(backend_rx(ifindex, skb)))
     }
 
     fn qdisc(&mut self, at: u64, skb: u64, enters: bool) -> &mut Self {
-        let body = QdiscBody { skb, netns: 1, ifindex: PNIC, ..QdiscBody::new_zeroed() };
+        self.qdisc_of(at, PNIC, skb, enters)
+    }
+
+    fn qdisc_of(&mut self, at: u64, ifindex: u32, skb: u64, enters: bool) -> &mut Self {
+        let body = QdiscBody { skb, netns: 1, ifindex, ..QdiscBody::new_zeroed() };
         self.add(at, SOFTIRQ, 4, if enters { Body::QdiscEnqueue(body) } else { Body::QdiscDequeue(body) })
     }
 
@@ -1322,6 +1331,25 @@ mod loss {
         let run = scene.run();
         assert_eq!(run.only().stamp(Stage::PnicXmit).unwrap().at, MonoNs(152 * MS + 1));
         assert_eq!(run.only().qdisc[0].left_at, Some(MonoNs(152 * MS)));
+    }
+
+    #[test]
+    fn a_reply_waits_in_the_qdisc_of_the_device_that_it_was_handed_on_to() {
+        let (request, mut scene) =
+            (request(0, 1), Scene::with_hooks(&["net_dev_start_xmit", "qdisc_enqueue", "qdisc_dequeue"]));
+        let (bond, port) = (PNIC + 20, PNIC + 21);
+        scene
+            .ingress(MS, PNIC, 0x1000, &request)
+            .egress(2 * MS, PNIC, 0x2000, &reply_to(&request))
+            .hand_on(2 * MS + 1, PNIC, 0x2000)
+            .hand_on(2 * MS + 2, bond, 0x2000)
+            .qdisc_of(2 * MS + 3, port, 0x2000, true)
+            .qdisc_of(152 * MS, port, 0x2000, false)
+            .xmit(152 * MS + 1, port, 0x2000);
+        let run = scene.run();
+        assert_eq!(run.only().stamp(Stage::PnicXmit).unwrap().at, MonoNs(152 * MS + 1));
+        let [stay] = run.only().qdisc.as_slice() else { panic!("one stay") };
+        assert_eq!((stay.entered.ifindex, stay.left_at), (port, Some(MonoNs(152 * MS))));
     }
 
     #[test]
