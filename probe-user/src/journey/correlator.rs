@@ -57,6 +57,11 @@ const MAX_INTERFACES: usize = 65_000;
 /// <https://github.com/torvalds/linux/blob/v6.12/include/net/dropreason-core.h>
 const NOT_OURS: [&str; 5] = ["OTHERHOST", "UNICAST_IN_L2_MULTICAST", "TAP_FILTER", "TAP_TXFILTER", "PACKET_SOCK_ERROR"];
 
+/// Reasons with which the kernel drops what a NIC has received before a program of ours sees it: no
+/// room in the backlog of the CPU that was to receive it, and programs at the driver.
+/// <https://github.com/torvalds/linux/blob/v6.12/net/core/dev.c> (`enqueue_to_backlog`)
+const BEFORE_ENTRY: [&str; 2] = ["CPU_BACKLOG", "XDP"];
+
 /// What the correlator says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Update {
@@ -206,6 +211,8 @@ pub struct Correlator {
     pub(super) counts: Counts,
     /// Reasons with which the kernel drops what is not for this host or not for a listener's copy.
     pub(super) not_ours: Vec<u32>,
+    /// Reasons of drops before a program of ours can see the packet come in.
+    pub(super) before_entry: Vec<u32>,
     /// The reason with which the kernel drops a packet that no socket wants.
     pub(super) no_socket: Option<u32>,
     /// No check begins any more.
@@ -248,6 +255,7 @@ impl Correlator {
             hasher: RandomState::default(),
             counts: Counts::default(),
             not_ours: Vec::new(),
+            before_entry: Vec::new(),
             no_socket: None,
             closing: false,
             told: 0,
@@ -419,6 +427,9 @@ impl Correlator {
         }
         if NOT_OURS.contains(&name) && !self.not_ours.contains(&number) && self.not_ours.len() < MAX_REASONS {
             self.not_ours.push(number);
+        }
+        if BEFORE_ENTRY.contains(&name) && !self.before_entry.contains(&number) {
+            self.before_entry.push(number);
         }
     }
 

@@ -8,9 +8,9 @@ use super::packet::{MOMENT, mark, place_of};
 use super::socket::CheckRef;
 use super::{Loss, Outcome, PacketDrop, Perspective, QdiscStay, Refusal, Stage};
 use crate::clock::MonoNs;
-use crate::event::{Event, InterfaceId, TaskId};
+use crate::event::{Event, InterfaceId, InterfaceRole, TaskId};
 use probe_wire::{
-    AcceptFullBody, BackendRxBody, DROP_UNPARSED, DropBody, MAX_RULES, QdiscBody, ROLE_REPLY, ROLE_REQUEST,
+    AcceptFullBody, BackendRxBody, DROP_UNPARSED, DropBody, MAX_RULES, PacketBody, QdiscBody, ROLE_REPLY, ROLE_REQUEST,
     SockCallBody, SockEnqueueBody, XMIT_HANDS_ON, XmitBody,
 };
 
@@ -275,7 +275,8 @@ impl Correlator {
     /// a copy, which shows when more of the check is seen; a stream sends again. What was not for
     /// this host or for the socket that has the packet is no drop of the check's.
     pub(super) fn dropped(&mut self, event: &Event, body: &DropBody, out: &mut dyn FnMut(Update)) -> Joined {
-        let Some((slot, half, carries)) = self.dropped_check(event, body) else { return Joined::Nothing };
+        let found = self.dropped_check(event, body).or_else(|| self.dropped_at_entry(event, body, out));
+        let Some((slot, half, carries)) = found else { return Joined::Nothing };
         if self.is_of_no_concern(slot, half, body.reason) {
             self.counts.off_path += 1;
             return Joined::Check;
@@ -319,6 +320,25 @@ impl Correlator {
         let not_ours = self.not_ours.contains(&reason);
         check.foreign |= not_ours && half == Phase::Request && !check.answered() && check.is_at_its_entry();
         not_ours
+    }
+
+    /// A request that came to a NIC of this host and was dropped before it was seen to come in: its
+    /// check begins with that.
+    fn dropped_at_entry(
+        &mut self,
+        event: &Event,
+        body: &DropBody,
+        out: &mut dyn FnMut(Update),
+    ) -> Option<(u32, Phase, bool)> {
+        let DropBody { skb, netns, ifindex, sighting, .. } = *body;
+        let entry = self.interface(InterfaceId { netns, ifindex })?.role == InterfaceRole::PhysicalNic;
+        let unseen = self.before_entry.contains(&body.reason) && body.signature_known != DROP_UNPARSED;
+        if !(entry && unseen && sighting.role == ROLE_REQUEST) {
+            return None;
+        }
+        let packet = PacketBody { skb, netns, ifindex, queue: 0, sighting, frame_len: 0, softirq_ns: 0 };
+        self.packet(event, &packet, true, out);
+        self.dropped_check(event, body)
     }
 
     /// The check whose packet was dropped, which half, and whether it is the packet seen last.

@@ -1353,6 +1353,19 @@ mod loss {
     }
 
     #[test]
+    fn a_request_dropped_before_it_is_seen_to_come_in_is_a_lost_check() {
+        let (request, mut scene) = (request(0, 1), Scene::new());
+        scene.drop_because(MS, 0x1000, &request, "CPU_BACKLOG").tick(60_000 * MS);
+        let run = scene.run();
+        assert!(matches!(&run.only().outcome, Outcome::Lost(Loss::Dropped(drop)) if !drop.reply));
+        assert_eq!(stages(run.only()), [Stage::PnicRx]);
+        let mut later = Scene::new();
+        later.drop_because(MS, 0x1000, &request, "IP_NOPROTO").tick(60_000 * MS);
+        later.drop_because(MS, 0x1000, &reply_to(&request), "CPU_BACKLOG").tick(60_000 * MS);
+        assert!(later.run().ended.is_empty());
+    }
+
+    #[test]
     fn an_answer_dropped_elsewhere_at_the_address_of_its_request_is_no_drop_of_the_request() {
         let (request, mut scene) = (request(0, 1), Scene::new());
         scene
