@@ -249,11 +249,19 @@ impl<'a> Picker<'a> {
         for interface in all {
             let tap = interface.kind == "tap" && (interface.is_usable() || !interface.holders.is_empty());
             let veth = interface.kind == "veth" && interface.is_usable() && leads_away(interface);
+            let veth = veth && !self.is_bonded(interface);
             let how = if tap { "tap" } else { "veth" };
             if (tap || veth) && self.virtual_nic(interface, None, how).is_err() {
                 self.reasons.push(format!("left out because its other end is a physical NIC: {}", interface.name));
             }
         }
+    }
+
+    /// Whether it is a part of a bond or team, and leads where that leads.
+    fn is_bonded(&self, interface: &Interface) -> bool {
+        let mut others = self.discovery.interfaces_in(self.host.cookie);
+        let master = others.find(|other| Some(other.id.ifindex) == interface.master);
+        master.is_some_and(|master| matches!(master.kind.as_str(), "bond" | "team"))
     }
 
     fn is_chosen(&self, interface: &Interface) -> bool {

@@ -118,6 +118,18 @@ fn nothing_named_finds_nics_vms_and_pods() {
 }
 
 #[test]
+fn a_part_of_a_bond_leads_to_no_container() {
+    let mut discovery = host();
+    discovery.interfaces.push(interface(HOME, 9, "bond0", "bond"));
+    let veth = discovery.interfaces.iter_mut().find(|interface| interface.name == "veth9").expect("it is there");
+    veth.master = Some(9);
+    let targets = Targets { pnic: words(&["bond0"]), ..Targets::default() };
+    let selection = Selection::choose(&targets, &discovery).expect("a selection");
+    let names: Vec<&str> = selection.chosen.iter().map(|chosen| chosen.interface.name.as_str()).collect();
+    assert_eq!(names, ["bond0", "vltap0"]);
+}
+
+#[test]
 fn a_named_nic_leaves_the_search_for_guests() {
     let targets = Targets { pnic: words(&["eth1"]), ..Targets::default() };
     let reasons = choose(&targets).expect("a selection").reasons;
