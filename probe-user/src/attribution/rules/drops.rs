@@ -114,9 +114,9 @@ pub(in crate::attribution) fn within<'a>(leg: &Leg<'a>) -> Option<&'a PacketDrop
 /// What is true of `app.socket_queue` where a packet found no room.
 pub(super) const FULL: &str = "lost because an accept queue or receive buffer was full";
 
-/// The reason that iptables and nftables give, and what is true of `host.forwarding` then.
+/// The reason that iptables, nftables and the tracking of connections give, and what is true of `host.forwarding` then.
 const NETFILTER: &str = "NETFILTER_DROP";
-const FILTERED: &str = "a rule of this host's firewall drops the packet";
+const FILTERED: &str = "a rule of this host's firewall, or its full table of connections, drops the packet";
 
 /// From `from` to the leg's end, after `drop`.
 pub(in crate::attribution) fn wait_after(leg: &Leg<'_>, drop: &PacketDrop, from: MonoNs) -> Piece {
@@ -190,7 +190,8 @@ fn what(leg: &Leg<'_>, drop: &PacketDrop) -> String {
 pub(super) fn sentence(evidence: &Evidence, packet: &str, reason: u32, location: u64) -> String {
     let reason = evidence.drop_reason(reason);
     let place = evidence.symbol(location).map_or(String::new(), |name| format!(" in {name}"));
-    let rule = if reason == NETFILTER { ", a rule of iptables or nftables" } else { "" };
+    let rule =
+        if reason == NETFILTER { ", a rule of iptables or nftables, or a full table of connections" } else { "" };
     format!("the kernel dropped {packet}{place}: {reason}{rule}")
 }
 
