@@ -8,6 +8,7 @@
 mod binaries;
 mod boot;
 mod marks;
+mod needs;
 mod turn;
 
 use std::time::Instant;
@@ -19,6 +20,7 @@ use virtual_machine::{Contents, Image, Release, Store, permitted};
 use crate::{packages, setup, workspace};
 use binaries::Binaries;
 use marks::Marks;
+use needs::Needs;
 
 /// A kernel to run on.
 #[derive(Debug)]
@@ -84,6 +86,9 @@ pub(crate) struct RunArgs {
     /// A case of the lab instead of the usual ones; can be given several times.
     #[arg(long, value_name = "NAME")]
     case: Vec<String>,
+    /// All cases that need kernel modules or a machine of the lab's own, also.
+    #[arg(long)]
+    special: bool,
     /// How often each case is run.
     #[arg(long, default_value_t = 1)]
     runs: usize,
@@ -93,8 +98,9 @@ pub(crate) struct RunArgs {
     /// Look for newer kernels than those in the cache.
     #[arg(long)]
     update: bool,
-    /// Run this command instead of the cases, such as `--exec 'whylag attach …'`.
-    #[arg(long, value_name = "COMMAND", conflicts_with = "case")]
+    /// Run this command instead of the cases, such as `--exec 'whylag attach …'`, where these could
+    /// run.
+    #[arg(long, value_name = "COMMAND")]
     exec: Option<String>,
 }
 
@@ -125,13 +131,15 @@ fn run_all(args: &RunArgs) -> Result<()> {
         rows.iter().try_for_each(|row| store.forget(row.release))?;
     }
     let store = fetch(&rows)?;
+    let cases = cases(args, &binaries)?;
+    let needs = Needs::of(&binaries.lab(), &cases)?;
     let job = match &args.exec {
         Some(command) => vec![command.split_whitespace().map(str::to_owned).collect()],
-        None => job(&args.case, args.runs, args.slowdown),
+        None => job(&cases, args.runs, args.slowdown),
     };
     let mut failed = Vec::new();
     for row in rows {
-        match try_kernel(&store, row, &binaries, &job) {
+        match try_kernel(&store, row, &binaries, &needs, &job) {
             Ok(marks) if args.exec.is_some() || marks.are_good(row) => {}
             Ok(_) => failed.push(row.release.name),
             Err(error) => {
@@ -156,12 +164,20 @@ fn job(cases: &[String], runs: usize, slowdown: u64) -> Vec<Vec<String>> {
     let mut run = ["lab", "run", "--json"].map(str::to_owned).to_vec();
     run.push(format!("--slowdown={slowdown}"));
     run.push(format!("--runs={runs}"));
-    if cases.is_empty() {
-        run.extend(SMOKE.iter().map(|case| (*case).to_owned()));
-    } else {
-        run.extend_from_slice(cases);
-    }
+    run.extend_from_slice(cases);
     vec![vec!["whylag".into(), "doctor".into()], run]
+}
+
+/// The cases that are asked for, else the usual ones.
+fn cases(args: &RunArgs, binaries: &Binaries) -> Result<Vec<String>> {
+    let mut cases = args.case.clone();
+    if args.special {
+        cases.extend(needs::special_cases(&binaries.lab())?);
+    }
+    if cases.is_empty() {
+        cases.extend(SMOKE.iter().map(|case| (*case).to_owned()));
+    }
+    Ok(cases)
 }
 
 fn chosen(args: &RunArgs) -> Result<Vec<&'static Row>> {
@@ -176,13 +192,16 @@ fn chosen(args: &RunArgs) -> Result<Vec<&'static Row>> {
 }
 
 /// Boots a kernel, runs the job, and marks what came of it.
-fn try_kernel(store: &Store, row: &Row, binaries: &Binaries, job: &[Vec<String>]) -> Result<Marks> {
+fn try_kernel(store: &Store, row: &Row, binaries: &Binaries, needs: &Needs, job: &[Vec<String>]) -> Result<Marks> {
     let qemu = store.qemu()?;
     let kernel = store.kernel(row.release)?;
     eprintln!("==> {} ({})", row.release.name, kernel.release);
     let _turn = turn::take()?;
     let programs = binaries.all();
-    let contents = Contents { programs: &programs, commands: COMMANDS, modules: MODULES, job };
+    let others = needs.modules.iter().map(String::as_str);
+    let modules: Vec<_> = MODULES.iter().copied().chain(others).collect();
+    let contents =
+        Contents { programs: &programs, commands: COMMANDS, packages: &needs.packages, modules: &modules, job };
     let image = Image::build(store.directory().join(format!("image-{}", kernel.release)), &kernel, &contents)?;
     let started = Instant::now();
     let marks = boot::run(&binaries.lab(), &qemu, &kernel, &image)?;
@@ -191,8 +210,10 @@ fn try_kernel(store: &Store, row: &Row, binaries: &Binaries, job: &[Vec<String>]
 }
 
 /// Kernels and cases of the short smoke that `cargo xtask test` runs: the oldest and the newest
-/// kernel, threads and packets, and a quiet host that must be blamed for nothing.
-const SHORT: (&[&str], &[&str]) = (&["6.1", "newest"], &["healthy", "lock-holder-computes", "shaper"]);
+/// kernel, threads and packets, a quiet host that must be blamed for nothing, and what the machine's
+/// own kernel may lack or must not be told.
+const SHORT: (&[&str], &[&str]) =
+    (&["6.1", "newest"], &["healthy", "lock-holder-computes", "shaper", "path-loses", "backlog-full", "bonded-shaper"]);
 
 /// Fetches what the short smoke and the guests of the lab need, before any test is run.
 pub(crate) fn prepare() {
@@ -210,22 +231,23 @@ fn short() -> Vec<&'static Row> {
 /// The short smoke. What it needs and cannot get is a reason to skip it,
 /// which is printed.
 pub(crate) fn smoke() -> Result<()> {
-    let ((_, cases), rows) = (SHORT, short());
-    let store = match permitted().and_then(|()| fetch(&rows)) {
-        Ok(store) => store,
-        Err(reason) => {
-            eprintln!("==> other kernels: skipped: {reason:#}");
-            return Ok(());
-        }
-    };
+    let (_, cases) = SHORT;
+    let rows = short();
+    let Some(store) = or_skip(permitted().and_then(|()| fetch(&rows))) else { return Ok(()) };
     let binaries = build()?;
     let cases: Vec<String> = cases.iter().map(|case| (*case).to_owned()).collect();
+    let Some(needs) = or_skip(Needs::of(&binaries.lab(), &cases)) else { return Ok(()) };
     let job = job(&cases, 1, SLOWDOWN);
     for row in rows {
-        let marks = try_kernel(&store, row, &binaries, &job)?;
+        let marks = try_kernel(&store, row, &binaries, &needs, &job)?;
         ensure!(marks.are_good(row), "whylag is not right on kernel {}", row.release.name);
     }
     Ok(())
+}
+
+/// What there is, or says why the smoke is skipped.
+fn or_skip<T>(found: Result<T>) -> Option<T> {
+    found.inspect_err(|reason| eprintln!("==> other kernels: skipped: {reason:#}")).ok()
 }
 
 /// Makes QEMU and the kernels ready, or says why they cannot be.

@@ -146,7 +146,7 @@ impl QueueWait {
         let (senders, all) = self.senders();
         match senders.into_iter().next() {
             Some((Who::Task { id, comm, cgroup, .. }, sent)) if sent.bytes * 2 > all.bytes => {
-                Offender { comm, task: id, cgroup, device }
+                Offender { comm, task: id, cgroup, device, ..Offender::default() }
             }
             _ => Offender { device, ..Offender::default() },
         }

@@ -221,11 +221,11 @@ impl Join {
                 }
                 out(Output::Fact(fact));
             }
-            (Side::Host, output @ (Output::Lapse { .. } | Output::Gone { .. })) => out(output),
+            (Side::Host, output @ (Output::Lapse { .. } | Output::Gone { .. } | Output::Queue(_))) => out(output),
             // Those of one half; the whole has its own.
             (_, Output::Episode(_) | Output::Summary(_)) => {}
             (_, Output::Fact(_) | Output::Lapse { .. } | Output::Gone { .. }) => {}
-            (_, Output::Activity(_) | Output::Softirq { .. } | Output::Join(_)) => {}
+            (_, Output::Activity(_) | Output::Softirq { .. } | Output::Queue(_) | Output::Join(_)) => {}
         }
     }
 

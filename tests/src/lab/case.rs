@@ -3,11 +3,14 @@
 //! A twin looks like its sibling and has another cause. The proof is a counter that whylag does
 //! not read and that must move while the fault lasts; if it does not, the rig has failed.
 
+use super::firewall::Rules;
+use super::need::{Module, Need};
+use super::path::{PathFault, Place};
 use super::software::{Real, Software};
 use super::truth::Counter;
 use super::vmm::{Guest, Part};
 use super::workload::{EventLoop, Medium, ServeFault, VmFault, signature};
-use super::world::{PNIC, Shape};
+use super::world::{BONDED, Link, PNIC, Shape};
 
 /// A check that takes longer than this is slow, ms.
 pub const SLOW_MS: u64 = 20;
@@ -21,6 +24,8 @@ pub struct Case {
     pub claim: &'static str,
     /// The world.
     pub shape: Shape,
+    /// What the client is joined by.
+    pub link: Link,
     /// Who answers the checks.
     pub server: Server,
     /// Time between two checks.
@@ -49,6 +54,8 @@ pub struct Case {
     pub senders: bool,
     /// Bytes of each of whylag's rings, if its usual ones are too small for what happens at once.
     pub ring_size: Option<&'static str>,
+    /// What a machine must have that not every machine has.
+    pub needs: Need,
     /// Why whylag does not get it right yet.
     pub gap: Option<&'static str>,
     /// How many times slower the machine is than those for which the table was written.
@@ -219,6 +226,8 @@ pub enum Fault {
     MemoryLimit,
     /// A file system in user space answers late.
     LateFile,
+    /// The server's device takes long over each request.
+    SlowDevice,
     /// A program looks at the server's memory, and has hardly any CPU to do so.
     Inspector,
     /// The route to the server becomes a black hole.
@@ -269,6 +278,8 @@ pub enum Fault {
     GuestDiskSlow,
     /// The threads of the guest's virtual CPUs are frozen by a cgroup.
     VcpusFrozen,
+    /// The way that checks take is at fault.
+    Path(PathFault),
     /// The client does not read answers.
     ClientReadsLate,
     /// The client does not send, then sends all that is overdue.
@@ -296,11 +307,45 @@ const WORK: &[&str] = &["app.on_cpu"];
 /// Payload of a full TCP segment with timestamps, over a device for 1,500 bytes.
 const SEGMENT_BYTES: usize = 1_448;
 
+/// Emulates a network.
+const NETEM: Need = modules(&[Module { name: "sch_netem", symbol: "netem_enqueue" }]);
+/// Rules with a counter that has a name.
+const NFTABLES: Need = modules(&[
+    Module { name: "nf_tables", symbol: "nf_tables_newrule" },
+    Module { name: "nft_objref", symbol: "nft_objref_eval" },
+]);
+const FQ_CODEL: Need = modules(&[Module { name: "sch_fq_codel", symbol: "fq_codel_enqueue" }]);
+/// What it changes, all of a machine share.
+const OWN_MACHINE: Need = Need { own_machine: true, ..Need::NOTHING };
+/// The same, and packets that are expensive to receive.
+const FILTERS: Need = Need { own_machine: true, modules: &[Module { name: "cls_u32", symbol: "u32_classify" }] };
+/// A device that completes requests by a timer.
+const NULL_BLK: Need = Need { own_machine: true, modules: &[Module { name: "null_blk", symbol: "null_queue_rq" }] };
+/// Bonds and VLANs.
+const BONDS: Need = modules(&[
+    Module { name: "bonding", symbol: "bond_enslave" },
+    Module { name: "8021q", symbol: "register_vlan_dev" },
+]);
+/// All of a machine share the settings, and the host's firewall tracks connections.
+const CONNTRACK: Need = Need {
+    own_machine: true,
+    modules: &[
+        Module { name: "nf_conntrack", symbol: "nf_conntrack_in" },
+        Module { name: "nf_tables", symbol: "nf_tables_newrule" },
+        Module { name: "nft_ct", symbol: "nft_ct_get_eval" },
+    ],
+};
+
+const fn modules(modules: &'static [Module]) -> Need {
+    Need { modules, own_machine: false }
+}
+
 /// Healthy until told otherwise.
 const QUIET: Case = Case {
     name: "healthy",
     claim: "nothing happens, and nothing is blamed",
     shape: Shape::Direct,
+    link: Link::Single,
     server: Server::Process(ECHO),
     interval_ms: 10,
     attach_late: false,
@@ -315,6 +360,7 @@ const QUIET: Case = Case {
     part: None,
     senders: false,
     ring_size: None,
+    needs: Need::NOTHING,
     gap: None,
     slowdown: 1,
 };
@@ -1658,6 +1704,204 @@ pub const CASES: &[Case] = &[
         senders: true,
         ..QUIET
     },
+    Case {
+        name: "path-delays",
+        claim: "the host asks a server elsewhere, and the network on the way back is slow",
+        shape: Shape::Asking,
+        fault: Fault::Path(PathFault::Delay { at: Place::Outside, ms: 100 }),
+        expect: Expect { offender: None, ..slow(&["external.outside_host"], "") },
+        twin_of: Some("nic-delays"),
+        proof: Counter::QdiscPackets,
+        needs: NETEM,
+        ..QUIET
+    },
+    Case {
+        name: "nic-delays",
+        claim: "the host's own NIC holds back what it sends",
+        fault: Fault::Path(PathFault::Delay { at: Place::Host, ms: 100 }),
+        expect: slow(&["nic.qdisc"], "netem"),
+        twin_of: Some("path-delays"),
+        proof: Counter::QdiscPackets,
+        needs: NETEM,
+        ..QUIET
+    },
+    Case {
+        name: "path-delays-checks",
+        claim: "the network on the way to the host is slow, which is nothing of the host's",
+        fault: Fault::Path(PathFault::Delay { at: Place::Outside, ms: 100 }),
+        twin_of: Some("nic-delays"),
+        proof: Counter::QdiscPackets,
+        needs: NETEM,
+        ..QUIET
+    },
+    Case {
+        name: "path-loses",
+        claim: "the host asks a server elsewhere, and the network loses half of the answers",
+        shape: Shape::Asking,
+        fault: Fault::Path(PathFault::Loss { at: Place::Outside, percent: 50 }),
+        expect: Expect { slow: &[], lost: &["external.outside_host"], offender: None, beside: &[], at_least: 5 },
+        twin_of: Some("nic-loses"),
+        proof: Counter::QdiscDrops,
+        needs: NETEM,
+        ..QUIET
+    },
+    Case {
+        name: "nic-loses",
+        claim: "the queueing discipline of the host's own NIC drops half of the answers",
+        fault: Fault::Path(PathFault::Loss { at: Place::Host, percent: 50 }),
+        expect: Expect { slow: &[], lost: &["nic.drop"], offender: Some(PNIC), beside: &[], at_least: 5 },
+        twin_of: Some("path-loses"),
+        proof: Counter::QdiscDrops,
+        needs: NETEM,
+        ..QUIET
+    },
+    Case {
+        name: "backlog-full",
+        claim: "few packets may wait for the CPU that receives checks, and it is behind",
+        fault: Fault::Path(PathFault::FullBacklog { packets: 8, mbit: 60 }),
+        fault_ms: 600,
+        expect: Expect { slow: &[], lost: &["nic.drop"], offender: None, beside: &[], at_least: 5 },
+        twin_of: Some("receive-buffer-full"),
+        proof: Counter::BacklogDrops,
+        needs: FILTERS,
+        ..QUIET
+    },
+    Case {
+        name: "connection-table-full",
+        claim: "the host tracks connections, and has no room for another",
+        server: Server::Process(EACH_HANDSHAKE),
+        fault: Fault::Path(PathFault::FullConnectionTable),
+        fault_ms: 600,
+        expect: slow(&["host.forwarding"], PNIC),
+        twin_of: Some("accept-queue-full"),
+        proof: Counter::ConnectionDrops,
+        needs: CONNTRACK,
+        ..QUIET
+    },
+    Case {
+        name: "rule-drops",
+        claim: "a rule of nftables on the host drops checks for the pod",
+        shape: Shape::Pod,
+        fault: Fault::Path(PathFault::Rule { at: Place::Host }),
+        expect: Expect { slow: &[], lost: &["host.forwarding"], offender: None, beside: &[], at_least: 5 },
+        twin_of: Some("rule-drops-elsewhere"),
+        proof: Counter::RuleDrops,
+        needs: NFTABLES,
+        ..QUIET
+    },
+    Case {
+        name: "rule-drops-elsewhere",
+        claim: "a rule of nftables at the client drops answers, which is nothing of the host's",
+        shape: Shape::Pod,
+        fault: Fault::Path(PathFault::Rule { at: Place::Outside }),
+        twin_of: Some("rule-drops"),
+        proof: Counter::RuleDrops,
+        needs: NFTABLES,
+        ..QUIET
+    },
+    Case {
+        name: "neighbour-table-full",
+        claim: "the host forgets the pod's link address, and its table of neighbours is full",
+        shape: Shape::Pod,
+        fault: Fault::Path(PathFault::ForgottenNeighbour { table_is_full: true }),
+        expect: Expect { slow: &[], lost: &["host.forwarding"], offender: None, beside: &[], at_least: 5 },
+        twin_of: Some("neighbour-forgotten"),
+        proof: Counter::NeighboursRefused,
+        needs: OWN_MACHINE,
+        ..QUIET
+    },
+    Case {
+        name: "neighbour-forgotten",
+        claim: "the host forgets the pod's link address, and is told it at once",
+        shape: Shape::Pod,
+        fault: Fault::Path(PathFault::ForgottenNeighbour { table_is_full: false }),
+        twin_of: Some("neighbour-table-full"),
+        proof: Counter::NeighboursEntered,
+        ..QUIET
+    },
+    Case {
+        name: "shaper-is-fair",
+        claim: "bulk traffic queues in a shaper, and the answers overtake it",
+        fault: Fault::Path(PathFault::Shaper { nic: PNIC, sockets: 4, mbit: 12, queue: "fq_codel" }),
+        fault_ms: 600,
+        twin_of: Some("shaper"),
+        proof: Counter::QdiscOverlimits,
+        needs: FQ_CODEL,
+        ..QUIET
+    },
+    Case {
+        name: "shaper-controls-delay",
+        claim: "answers wait behind bulk traffic in a queue that drops from its head",
+        fault: Fault::Path(PathFault::Shaper { nic: PNIC, sockets: 4, mbit: 12, queue: "fq_codel flows 1 noecn" }),
+        fault_ms: 600,
+        expect: Expect { slow: &["nic.qdisc"], lost: &["nic.drop"], offender: None, beside: &[], at_least: 3 },
+        twin_of: Some("shaper-is-fair"),
+        proof: Counter::QdiscDrops,
+        needs: FQ_CODEL,
+        ..QUIET
+    },
+    Case {
+        name: "device-completes-late",
+        claim: "the serving thread reads from a device whose timer completes each request late",
+        server: in_server(ServeFault::FileReadDirect),
+        fault: Fault::SlowDevice,
+        fault_ms: 200,
+        expect: slow(&["storage.block_queue"], "nullb"),
+        twin_of: Some("handler-sleeps"),
+        proof: Counter::FaultLog,
+        part: Some("at the device"),
+        needs: NULL_BLK,
+        ..QUIET
+    },
+    Case {
+        name: "bond-healthy",
+        claim: "the NIC is a bond of two devices, and nothing is blamed",
+        link: Link::Bond,
+        needs: BONDS,
+        ..QUIET
+    },
+    Case {
+        name: "bond-handler-sleeps",
+        claim: "the NIC is a bond, and the serving thread sleeps by choice",
+        link: Link::Bond,
+        fault: Fault::Server,
+        expect: slow(&["app.self_wait"], "echo-worker-0"),
+        twin_of: Some("bonded-shaper"),
+        proof: Counter::FaultLog,
+        needs: BONDS,
+        ..QUIET
+    },
+    Case {
+        name: "bonded-shaper",
+        claim: "the NIC is a bond, and answers queue in a shaper of the device below it",
+        link: Link::Bond,
+        fault: Fault::Path(PathFault::Shaper { nic: BONDED, sockets: 1, mbit: 10, queue: "pfifo limit 400" }),
+        fault_ms: 600,
+        expect: slow(&["nic.qdisc"], "tbf"),
+        twin_of: Some("bond-handler-sleeps"),
+        proof: Counter::QdiscOverlimits,
+        needs: BONDS,
+        ..QUIET
+    },
+    Case {
+        name: "vlan-healthy",
+        claim: "the NIC is a VLAN on a bond, and nothing is blamed",
+        link: Link::VlanOnBond,
+        needs: BONDS,
+        ..QUIET
+    },
+    Case {
+        name: "vlan-shaper",
+        claim: "the NIC is a VLAN on a bond, and answers queue in a shaper of the device at the bottom",
+        link: Link::VlanOnBond,
+        fault: Fault::Path(PathFault::Shaper { nic: BONDED, sockets: 1, mbit: 10, queue: "pfifo limit 400" }),
+        fault_ms: 600,
+        expect: slow(&["nic.qdisc"], "tbf"),
+        twin_of: Some("bond-handler-sleeps"),
+        proof: Counter::QdiscOverlimits,
+        needs: BONDS,
+        ..QUIET
+    },
 ];
 
 /// The case with this name.
@@ -1667,6 +1911,16 @@ pub fn find(name: &str) -> Option<&'static Case> {
 }
 
 impl Fault {
+    /// The program that makes its firewall rules, if it has any.
+    #[must_use]
+    pub const fn rules_by(self) -> Option<Rules> {
+        match self {
+            Self::Firewall => Some(Rules::Iptables),
+            Self::Path(fault) => fault.rules_by(),
+            _ => None,
+        }
+    }
+
     /// Whether the server has a disk that can be frozen.
     #[must_use]
     pub const fn freezes_disk(self) -> bool {
@@ -1704,6 +1958,7 @@ impl Case {
                 let shaper_mbit = shaper_mbit / u32::try_from(factor).unwrap_or(u32::MAX);
                 Fault::QueueFlood { sockets, shaper_mbit: shaper_mbit.max(1), apart }
             }
+            Fault::Path(fault) => Fault::Path(fault.slowed(factor)),
             other => other,
         };
         Self {

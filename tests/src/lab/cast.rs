@@ -4,6 +4,7 @@ use super::case::{Case, Connections, Fault, Process as ServerOptions, Server};
 use super::device::{self, Feature};
 use super::leash::Leash;
 use super::netns::Netns;
+use super::path;
 use super::process::{Launcher, Process};
 use super::software::{Real, fetch, server_dir};
 use super::vmm;
@@ -19,7 +20,8 @@ use std::time::Duration;
 
 /// Until the disk is unmounted and removed.
 const TIDY_PATIENCE: Duration = Duration::from_secs(15);
-/// Until a real server is ready: some make a database first.
+/// Until a real server is ready, some of which make a database first, or a disk, which the kernel
+/// looks at first.
 const START_PATIENCE: Duration = Duration::from_secs(40);
 /// With so many filters it takes about 80 µs to receive a packet.
 const STORM_FILTERS: u32 = 8_000;
@@ -56,6 +58,7 @@ impl Disk {
             Fault::NeighbourWrites => &["disk", "--limit-dirty", "--write-much"],
             Fault::FullQueue => &["disk", "--fill-queue"],
             Fault::LateFile => &["fuse"],
+            Fault::SlowDevice => &["slow-device"],
             fault if fault.freezes_disk() => &["disk"],
             _ => return Ok(None),
         };
@@ -63,10 +66,13 @@ impl Disk {
         // Not on the leash: it has to outlive a lab that is killed.
         let mut command = Command::new(&launcher.lab);
         command.arg("role").args(role).arg("--dir").arg(&dir);
+        if case.fault == Fault::SlowDevice {
+            command.arg(format!("--delay-ms={}", case.fault_ms));
+        }
         if case.fault.freezes_disk() {
             command.arg(format!("--medium={}", case.disk.name()));
         }
-        Ok(Some(Self { guardian: Process::start("disk", command, Stdio::piped())?.ready()?, dir }))
+        Ok(Some(Self { guardian: Process::start("disk", command, Stdio::piped())?.ready_within(START_PATIENCE)?, dir }))
     }
 }
 
@@ -247,21 +253,13 @@ pub(super) fn start_troublemaker(
             launcher.role(&leash, "inspect", [format!("--process={}", server.id())]).map(Some)
         }
         Fault::Flood { sockets, shaper_mbit, queue_packets } => {
-            let rate = format!("rate {shaper_mbit}mbit burst 3000 limit 3000");
-            world.host.run("tc", &format!("qdisc add dev {PNIC} root handle 1: tbf {rate}"))?;
             let queue = format!("pfifo limit {queue_packets}");
-            world.host.run("tc", &format!("qdisc add dev {PNIC} parent 1:1 handle 10: {queue}"))?;
-            let args = [
-                format!("--to={}:9", world.client_address()),
-                format!("--sockets={sockets}"),
-                format!("--mbit={}", 2 * shaper_mbit),
-            ];
-            let leash = Leash { cpu: Some(1), nice: Some(-10), ..world.host.leash() };
-            launcher.role(&leash, "flood", args).map(Some)
+            path::start_behind_shaper(launcher, world, PNIC, sockets, shaper_mbit, &queue).map(Some)
         }
         Fault::QueueFlood { sockets, shaper_mbit, apart } => {
             start_queue_flood(launcher, world, (sockets, shaper_mbit, apart)).map(Some)
         }
+        Fault::Path(fault) => fault.prepare(launcher, world),
         Fault::Rush { datagrams_per_ms } => {
             let args = [format!("--to={}:{PORT}", world.server()), format!("--mbit={datagrams_per_ms}")];
             // Of this size, so many a millisecond are as many Mbit/s.

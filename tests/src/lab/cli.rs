@@ -12,6 +12,7 @@ use super::turn::Turn;
 use super::whylag::Attach;
 use super::workload::Role;
 use anyhow::{Context, Result};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -26,7 +27,13 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Lists the cases.
-    List,
+    List(ListArgs),
+    /// Fetches what cases need of Debian, and says what they need of a machine.
+    #[command(hide = true)]
+    Needs {
+        /// Names of cases.
+        cases: Vec<String>,
+    },
     /// Runs cases while whylag watches, and marks its verdicts.
     Run(RunArgs),
     /// Runs all cases, and says how many verdicts were right.
@@ -56,6 +63,16 @@ enum Command {
         #[command(subcommand)]
         role: Role,
     },
+}
+
+#[derive(Debug, clap::Args)]
+struct ListArgs {
+    /// Only those that need what not every machine has: kernel modules, or one of the lab's own.
+    #[arg(long)]
+    special: bool,
+    /// Their names alone.
+    #[arg(long)]
+    names: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -95,7 +112,8 @@ struct ScoreArgs {
 /// The lab itself failed.
 pub fn run(args: Args) -> Result<ExitCode> {
     match args.command {
-        Command::List => list(),
+        Command::List(args) => list(&args),
+        Command::Needs { cases } => return needs(&cases),
         Command::Run(args) => return mark_all(&chosen(&args.cases)?, args.how, args.record, args.keep),
         Command::Score(args) => return mark_all(&chosen(&[])?, args, None, None),
         Command::Rehearse { cases } => return rehearse(&chosen(&cases)?),
@@ -111,12 +129,29 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn list() {
-    for case in CASES {
+fn list(args: &ListArgs) {
+    for case in CASES.iter().filter(|case| !args.special || case.needs.is_special()) {
+        if args.names {
+            println!("{}", case.name);
+            continue;
+        }
         let twin = case.twin_of.map(|twin| format!(" (looks like {twin})")).unwrap_or_default();
         println!("{:22} {}{twin}", case.name, case.claim);
+        case.needs.text().iter().for_each(|need| println!("{:22} needs {need}", ""));
         case.gap.iter().for_each(|gap| println!("{:22} known gap: {gap}", ""));
     }
+}
+
+/// One JSON object: the kernel modules of all of the cases, and the roots of unpacked packages.
+fn needs(names: &[String]) -> Result<ExitCode> {
+    let (mut modules, mut packages) = (BTreeSet::new(), BTreeSet::new());
+    for name in names {
+        let case = find(name).with_context(|| format!("no case is called {name}; see lab list"))?;
+        modules.extend(case.needs.modules.iter().map(|module| module.name));
+        packages.extend(case.unpacked()?);
+    }
+    println!("{}", serde_json::json!({ "modules": modules, "packages": packages }));
+    Ok(ExitCode::SUCCESS)
 }
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Case>> {

@@ -7,7 +7,7 @@ use super::message::{Announcement, Check, Order};
 use super::process::{Launcher, Process};
 use super::whylag::Attach;
 use super::workload::signature;
-use super::world::{Shape, World};
+use super::world::{Link, Shape, World};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use std::process::ExitCode;
@@ -30,7 +30,7 @@ pub struct DemoArgs {
 /// Not root, or whylag cannot attach.
 pub fn demo(args: &DemoArgs, launcher: &Launcher, attach: &Attach) -> Result<ExitCode> {
     println!("{INTRODUCTION}");
-    let world = World::build(launcher, Shape::Direct)?;
+    let world = World::build(launcher, Shape::Direct, Link::Single)?;
     // Ahead of the machine's other work, so that the picture is clean.
     let ahead = |leash| Leash { nice: Some(-10), ..leash };
     let _server = launcher.role(&ahead(world.host.leash()), "serve", SERVER)?;

@@ -20,6 +20,8 @@ const MODULES: &str = "/modules";
 const JOB: &str = "/job";
 /// The line by which the machine's owner listens and gives orders; the first is the kernel's.
 const LINE: &str = "/dev/ttyS1";
+/// Where the image has unpacked packages, in a directory like a user's of caches.
+const CACHES: &str = "/cache";
 
 /// File systems, where they are mounted, and their options.
 const MOUNTS: &[(&str, &str, &str)] = &[
@@ -96,6 +98,7 @@ fn run(words: &[&str], output: &mut File) -> Result<()> {
         .env("PATH", "/bin")
         .env("NO_COLOR", "1")
         .stdin(output.try_clone()?)
+        .env("XDG_CACHE_HOME", CACHES)
         .stdout(output.try_clone()?)
         .stderr(output.try_clone()?)
         .status();

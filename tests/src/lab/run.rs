@@ -8,17 +8,15 @@ use super::firewall;
 use super::machine::Machine;
 use super::message::{Announcement, Check, Order, Sent};
 use super::process::{Launcher, Process};
-use super::software::fetch;
 use super::truth::Proof;
 use super::vmm::threads::Threads;
 use super::vmm::{self, Part};
 use super::whylag::{Attach, Said, Whylag};
-use super::workload::{DISK_THROTTLE, PORT};
+use super::workload::PORT;
 use super::world::{POD_NIC, VNIC, World};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use std::io::{PipeWriter, Write};
-use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -101,23 +99,8 @@ pub struct Rig {
 /// # Errors
 /// The rig itself fails; that says nothing about whylag.
 pub fn run(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<Run> {
-    if let Some(missing) = missing(case) {
-        return Ok(Run::Skipped(format!("this host has no {missing}")));
-    }
-    if let Server::Real(real) = case.server
-        && let Err(why) = fetch::unpacked(real.software)
-    {
-        return Ok(Run::Skipped(format!("{} cannot be had from Debian: {why:#}", real.software.bundle())));
-    }
-    if !case.disk.packages().is_empty()
-        && let Err(why) = case.disk.tools()
-    {
-        return Ok(Run::Skipped(format!("{} cannot be made without Debian: {why:#}", case.disk.name())));
-    }
-    if case.fault == Fault::Firewall
-        && let Err(why) = firewall::unpacked()
-    {
-        return Ok(Run::Skipped(format!("iptables cannot be had from Debian: {why:#}")));
+    if let Some(missing) = case.missing() {
+        return Ok(Run::Skipped(missing));
     }
     if let Server::Guest(_) = case.server
         && let Err(why) = vmm::fetched()
@@ -147,21 +130,6 @@ pub fn run(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<
     }))
 }
 
-/// What a fault needs and this host does not have.
-fn missing(case: &Case) -> Option<&'static str> {
-    let lacks = |path: &'static str| (!Path::new(path).exists()).then_some(path);
-    match case.fault {
-        Fault::VcpusFrozen if !FreezerGroup::exists() => Some("freezer of version 1"),
-        Fault::Quota { .. } if matches!(case.server, Server::Guest(_)) && !CpuGroup::takes_threads() => {
-            Some("cpu controller of version 1, which takes single threads")
-        }
-        Fault::MemoryLimit if !MemoryGroup::exists() => Some("memory controller of version 1"),
-        Fault::LateFile => lacks("/dev/fuse"),
-        fault if fault.freezes_disk() => lacks(DISK_THROTTLE),
-        _ => None,
-    }
-}
-
 /// Of a guest only the virtual CPUs.
 fn limit_server(case: &Case, group: &CpuGroup, server: u32) -> Result<()> {
     if !matches!(case.server, Server::Guest(_)) {
@@ -178,7 +146,7 @@ fn vcpu_freezer(server: u32) -> Result<FreezerGroup> {
 
 impl Rig {
     fn set_up(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<Self> {
-        let world = World::build(launcher, case.shape)?;
+        let world = World::build(launcher, case.shape, case.link)?;
         let (log, shipper) = start_shipper(launcher, case)?;
         let disk = Disk::start(launcher, case)?;
         let server = start_server(launcher, case, &world, log.as_ref(), disk.as_ref())?;
@@ -220,6 +188,12 @@ impl Rig {
             overdue_ns,
             sent,
         })
+    }
+
+    /// What goes wrong.
+    #[must_use]
+    pub const fn fault(&self) -> Fault {
+        self.case.fault
     }
 
     /// The world.
@@ -299,12 +273,12 @@ impl Rig {
             | Fault::SlowConsumer { .. }
             | Fault::StarvedConsumer
             | Fault::RealtimeHog
-            | Fault::NeighbourGuest => {
-                let troublemaker = self.troublemaker.as_mut().context("the case has a troublemaker")?;
-                troublemaker.order(Order::Fault { ms })?;
-                self.window = await_fault_and(troublemaker, &mut |sent| self.sent.push(sent))?;
-                self.await_guest()
+            | Fault::NeighbourGuest => self.let_loose(ms),
+            Fault::Path(fault) if self.troublemaker.is_some() => {
+                let _setting = fault.setting()?;
+                self.let_loose(ms)
             }
+            Fault::Path(fault) => self.bracket(|rig| fault.commit(&rig.world, time)),
             Fault::Rush { .. } => self.rush(ms),
             Fault::DiskFreezes => self.freeze_around(ms),
             Fault::FrozenDisk
@@ -314,6 +288,7 @@ impl Rig {
             | Fault::FullQueue
             | Fault::MemoryLimit
             | Fault::LateFile
+            | Fault::SlowDevice
             | Fault::AskedOnFrozenDisk(_) => self.freeze_disk(ms),
             Fault::Inspector => self.inspect_server(ms),
             Fault::Shipper => self.stall_shipper(ms),
@@ -349,6 +324,14 @@ impl Rig {
         if matches!(self.case.server, Server::Guest(_)) { self.collect_for(Duration::ZERO) } else { Ok(()) }
     }
 
+    /// The troublemaker makes trouble.
+    fn let_loose(&mut self, ms: u64) -> Result<()> {
+        let troublemaker = self.troublemaker.as_mut().context("the case has a troublemaker")?;
+        troublemaker.order(Order::Fault { ms })?;
+        self.window = await_fault_and(troublemaker, &mut |sent| self.sent.push(sent))?;
+        self.await_guest()
+    }
+
     fn fail_server(&mut self, ms: u64) -> Result<()> {
         self.server.order(Order::Fault { ms })?;
         self.window = await_fault(&self.server)?;
@@ -358,9 +341,7 @@ impl Rig {
     /// The server tells of overdue replies when it has sent them. When a check that came later is
     /// answered, all has been told.
     fn rush(&mut self, ms: u64) -> Result<()> {
-        let troublemaker = self.troublemaker.as_mut().context("the case has a troublemaker")?;
-        troublemaker.order(Order::Fault { ms })?;
-        self.window = await_fault(troublemaker)?;
+        self.let_loose(ms)?;
         self.collect_for(RECOVERY)?;
         self.overdue_ns = fault_time(&self.server.announced()?);
         Ok(())
@@ -396,9 +377,9 @@ impl Rig {
 
     fn refuse_connections(&self, time: Duration) -> Result<()> {
         let rule = format!("INPUT -p tcp --dport {PORT} --syn -j DROP");
-        firewall::change(&self.world.host, &format!("-A {rule}"))?;
+        firewall::iptables(&self.world.host, &format!("-A {rule}"))?;
         sleep(time);
-        firewall::change(&self.world.host, &format!("-D {rule}"))
+        firewall::iptables(&self.world.host, &format!("-D {rule}"))
     }
 
     fn fail_and_stop_server(&mut self, time: Duration) -> Result<()> {

@@ -2,7 +2,10 @@
 //!
 //! None of them is read by whylag, so a case cannot prove itself.
 
+use super::case::Fault;
 use super::device;
+use super::netns::Netns;
+use super::path::{self, PathFault, Place};
 use super::run::Rig;
 use super::vmm::Part;
 use super::vmm::threads::Threads;
@@ -13,6 +16,8 @@ use std::fs;
 
 /// Counts of all namespaces together.
 const ARP_CACHE: &str = "/proc/net/stat/arp_cache";
+/// A line for each CPU.
+const SOFTNET: &str = "/proc/net/softnet_stat";
 
 /// What must move while a fault lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +62,18 @@ pub enum Counter {
     VmmRunDelay,
     /// Packets for which the tap had no room.
     TapDrops,
+    /// Neighbours that were entered in a table, same file.
+    NeighboursEntered,
+    /// Neighbours for which the table had no room, same file.
+    NeighboursRefused,
+    /// Packets that the queueing discipline sent, from `tc -s`.
+    QdiscPackets,
+    /// Packets for which a CPU's backlog had no room, `/proc/net/softnet_stat`.
+    BacklogDrops,
+    /// Packets that the host's tracking of connections dropped, `/proc/net/stat/nf_conntrack`.
+    ConnectionDrops,
+    /// Packets that a rule of nftables dropped, by its own counter.
+    RuleDrops,
 }
 
 /// A counter before and after the fault.
@@ -83,6 +100,8 @@ struct Qdisc {
     drops: u64,
     #[serde(default)]
     overlimits: u64,
+    #[serde(default)]
+    packets: u64,
 }
 
 impl Counter {
@@ -110,6 +129,12 @@ impl Counter {
             Self::VcpuRunDelay => "schedstat run delay of vCPU threads, ns",
             Self::VmmRunDelay => "schedstat run delay of the VMM's main loop, ns",
             Self::TapDrops => "tx_dropped of the tap",
+            Self::NeighboursEntered => "arp_cache allocs",
+            Self::NeighboursRefused => "arp_cache table_fulls",
+            Self::QdiscPackets => "tc packets",
+            Self::BacklogDrops => "softnet_stat dropped",
+            Self::ConnectionDrops => "nf_conntrack drop",
+            Self::RuleDrops => "nft counter",
         }
     }
 
@@ -136,9 +161,13 @@ impl Counter {
             Self::SoftirqTime => softirq_ns(&fs::read_to_string("/proc/stat").context("read /proc/stat")?, "cpu1"),
             Self::ConsumerCpuTime => schedstat(consumer()?, 0)?,
             Self::ConsumerRunDelay => schedstat(consumer()?, 1)?,
-            Self::NeighboursFailed => {
-                neighbours_failed(&fs::read_to_string(ARP_CACHE).with_context(|| format!("read {ARP_CACHE}"))?)
-            }
+            Self::QdiscPackets => qdiscs(rig)?.iter().map(|qdisc| qdisc.packets).sum(),
+            Self::NeighboursFailed => by_cpu(&read(ARP_CACHE)?, "res_failed"),
+            Self::NeighboursEntered => by_cpu(&read(ARP_CACHE)?, "allocs"),
+            Self::NeighboursRefused => by_cpu(&read(ARP_CACHE)?, "table_fulls"),
+            Self::BacklogDrops => sum_of_column(read(SOFTNET)?.lines(), 1),
+            Self::ConnectionDrops => by_cpu(&rig.world().host.proc_net("stat/nf_conntrack")?, "drop"),
+            Self::RuleDrops => path::dropped_by_rule(rule_of(rig))?,
             Self::VcpuTime => Threads::of(rig.server_id())?.schedstat(Part::Vcpus, 0)?,
             Self::VcpuRunDelay => Threads::of(rig.server_id())?.schedstat(Part::Vcpus, 1)?,
             Self::VmmRunDelay => Threads::of(rig.server_id())?.schedstat(Part::MainLoop, 1)?,
@@ -169,7 +198,13 @@ impl Counter {
             | Self::QdiscOverlimits
             | Self::QdiscDrops
             | Self::NeighboursFailed
-            | Self::TapDrops => 3,
+            | Self::TapDrops
+            | Self::NeighboursEntered
+            | Self::NeighboursRefused
+            | Self::QdiscPackets
+            | Self::BacklogDrops
+            | Self::ConnectionDrops
+            | Self::RuleDrops => 3,
         }
     }
 }
@@ -228,13 +263,21 @@ fn softirq_ns(text: &str, cpu: &str) -> u64 {
     ticks.unwrap_or(0) * 10_000_000
 }
 
+fn read(file: &str) -> Result<String> {
+    fs::read_to_string(file).with_context(|| format!("read {file}"))
+}
+
 /// A line of names, and below it a line of hexadecimal counts for each CPU.
-fn neighbours_failed(text: &str) -> u64 {
+fn by_cpu(text: &str, name: &str) -> u64 {
     let mut lines = text.lines();
     let names = lines.next().unwrap_or_default();
-    let Some(column) = names.split_whitespace().position(|name| name == "res_failed") else { return 0 };
-    let count = |line: &str| u64::from_str_radix(line.split_whitespace().nth(column)?, 16).ok();
-    lines.filter_map(count).sum()
+    let column = names.split_whitespace().position(|found| found == name);
+    column.map_or(0, |column| sum_of_column(lines, column))
+}
+
+/// Of lines of hexadecimal counts.
+fn sum_of_column<'a>(lines: impl Iterator<Item = &'a str>, column: usize) -> u64 {
+    lines.filter_map(|line| u64::from_str_radix(line.split_whitespace().nth(column)?, 16).ok()).sum()
 }
 
 /// Field of `/proc/net/dev`: eight counts of what was received, then packets, bytes, errors and drops.
@@ -244,8 +287,20 @@ fn tx_dropped(text: &str, device: &str) -> u64 {
 }
 
 fn qdiscs(rig: &Rig) -> Result<Vec<Qdisc>> {
-    let text = rig.world().host.run("tc", &format!("-s -j qdisc show dev {PNIC}"))?;
+    let (netns, nic) = match rig.fault() {
+        Fault::Path(fault) => fault.nic(rig.world()),
+        _ => (&rig.world().host, PNIC),
+    };
+    let text = netns.run("tc", &format!("-s -j qdisc show dev {nic}"))?;
     serde_json::from_str(&text).context("parse what tc says")
+}
+
+/// Where the fault has its rule.
+fn rule_of(rig: &Rig) -> &Netns {
+    match rig.fault() {
+        Fault::Path(PathFault::Rule { at: Place::Outside }) => &rig.world().client,
+        _ => &rig.world().host,
+    }
 }
 
 /// A field of `/proc/net/snmp`: a line of names and below it a line of values.
@@ -258,7 +313,7 @@ fn snmp(text: &str, protocol: &str, field: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{descendants, neighbours_failed, parent_of, snmp, softirq_ns, tx_dropped};
+    use super::{by_cpu, descendants, parent_of, snmp, softirq_ns, sum_of_column, tx_dropped};
 
     #[test]
     fn this_process_descends_from_its_parent_and_not_from_itself() {
@@ -279,6 +334,8 @@ mod tests {
     fn counts_are_found_by_cpu_and_by_column() {
         assert_eq!(tx_dropped("lo: 1\n vnic0: 1 2 3 4 5 6 7 8 9 10 11 12 13\n", "vnic0"), 12);
         assert_eq!(softirq_ns("cpu 1 1 1 1 1 1 9\ncpu1 1 2 3 4 5 6 70 8\n", "cpu1"), 700_000_000);
-        assert_eq!(neighbours_failed("entries res_failed\n00000002 0000000a\n00000002 00000001\n"), 11);
+        let arp_cache = "entries res_failed\n00000002 0000000a\n00000002 00000001\n";
+        assert_eq!((by_cpu(arp_cache, "res_failed"), by_cpu(arp_cache, "lookups")), (11, 0));
+        assert_eq!(sum_of_column("0000000a 00000010\n0000000b 00000001\n".lines(), 1), 17);
     }
 }

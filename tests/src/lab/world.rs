@@ -7,6 +7,7 @@
 //!  client up0 ═══ pnic0 host vnic0 ─── tap       vm
 //!  server up0 ═══ pnic0 host                     asking
 //! ```
+//! Where the case asks for it, both ends of the link are bonds of two devices, or VLANs on them.
 //! Neighbours are fixed, so that no address resolution delays a check.
 
 use super::netns::Netns;
@@ -29,12 +30,30 @@ pub enum Shape {
     Asking,
 }
 
+/// What the link between the client and the host is made of, on both sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// One device.
+    Single,
+    /// A bond of two, of which one is used.
+    Bond,
+    /// A VLAN on such a bond.
+    VlanOnBond,
+}
+
 /// The host's end of the link to the client.
 pub const PNIC: &str = "pnic0";
 /// The host's end of the link to the pod, or the tap.
 pub const VNIC: &str = "vnic0";
 /// Hardware address of a guest behind the tap.
 pub const GUEST_MAC: [u8; 6] = [2, 0, 0, 0, 1, 2];
+
+/// The host's device that a bond of its uses.
+pub const BONDED: &str = "port0";
+/// The bond below a VLAN.
+const BOND: &str = "bond0";
+/// Number of the VLAN.
+const VLAN: u16 = 5;
 
 /// The client's end of its link.
 pub const CLIENT_NIC: &str = "up0";
@@ -69,10 +88,13 @@ impl World {
     ///
     /// # Errors
     /// Not root, or `ip` is missing or fails.
-    pub fn build(launcher: &Launcher, shape: Shape) -> Result<Self> {
+    pub fn build(launcher: &Launcher, shape: Shape, link: Link) -> Result<Self> {
         let (client, host) = (Netns::new(launcher)?, Netns::new(launcher)?);
         let queues = if shape == Shape::TwoQueues { 2 } else { 1 };
-        join_by(queues, (&host, PNIC, HOST), (&client, CLIENT_NIC, CLIENT))?;
+        match link {
+            Link::Single => join_by(queues, (&host, PNIC, HOST), (&client, CLIENT_NIC, CLIENT))?,
+            Link::Bond | Link::VlanOnBond => join_by_bonds(&host, &client, link)?,
+        }
         client.run("ip", &format!("route add default via {HOST}"))?;
         let pod = match shape {
             Shape::Direct | Shape::TwoQueues | Shape::Asking => None,
@@ -181,6 +203,34 @@ fn join_by(
     a.run("ip", &pair)?;
     settle(a, a_name, a_ip, b_ip)?;
     settle(b, b_name, b_ip, a_ip)
+}
+
+/// Joins host and client by two veth pairs, of which each side makes a bond.
+fn join_by_bonds(host: &Netns, client: &Netns, link: Link) -> Result<()> {
+    for (port, other) in [(BONDED, "out0"), ("port1", "out1")] {
+        let other = format!("peer name {other} netns {}", client.process_id());
+        host.run("ip", &format!("link add {port} type veth {other}"))?;
+    }
+    bond(host, PNIC, HOST, [BONDED, "port1"], link)?;
+    bond(client, CLIENT_NIC, CLIENT, ["out0", "out1"], link)?;
+    settle(host, PNIC, HOST, CLIENT)?;
+    settle(client, CLIENT_NIC, CLIENT, HOST)
+}
+
+/// Makes `name` of the first of two devices, with the second in reserve.
+fn bond(netns: &Netns, name: &str, address: Ipv4Addr, devices: [&str; 2], link: Link) -> Result<()> {
+    let bond = if link == Link::VlanOnBond { BOND } else { name };
+    let how = "type bond mode active-backup miimon 100";
+    netns.run("ip", &format!("link add {bond} address {} {how}", mac(address)))?;
+    for device in devices {
+        netns.run("ip", &format!("link set {device} master {bond}"))?;
+    }
+    netns.run("ip", &format!("link set {bond} type bond primary {}", devices[0]))?;
+    if link == Link::VlanOnBond {
+        netns.run("ip", &format!("link set {bond} up"))?;
+        netns.run("ip", &format!("link add link {bond} name {name} type vlan id {VLAN}"))?;
+    }
+    Ok(())
 }
 
 fn settle(netns: &Netns, device: &str, address: Ipv4Addr, neighbour: Ipv4Addr) -> Result<()> {

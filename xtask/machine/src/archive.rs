@@ -10,6 +10,7 @@ use std::{
 const DIRECTORY: u32 = 0o040_755;
 const FILE: u32 = 0o100_755;
 const DEVICE: u32 = 0o020_600;
+const LINK: u32 = 0o120_777;
 
 /// An archive that is being written.
 #[derive(Debug)]
@@ -28,6 +29,12 @@ impl<W: Write> Archive<W> {
     pub(crate) fn file(&mut self, path: &Path, content: &[u8]) -> Result<()> {
         let name = self.parents(path)?;
         self.entry(&name, FILE, (0, 0), content)
+    }
+
+    /// Adds a symbolic link.
+    pub(super) fn link(&mut self, path: &Path, target: &Path) -> Result<()> {
+        let name = self.parents(path)?;
+        self.entry(&name, LINK, (0, 0), target.as_os_str().as_encoded_bytes())
     }
 
     /// Adds a character device.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use bpf_toolchain::LIBRARY_PATH;
+use bpf_toolchain::{LIBRARY_PATH, user_cache};
 
 use crate::{archive::Archive, modules, store::Kernel};
 
@@ -24,11 +24,16 @@ pub struct Contents<'a> {
     pub programs: &'a [PathBuf],
     /// Programs of this machine by their name.
     pub commands: &'a [&'a str],
+    /// Directories of unpacked packages in the user's cache; they lie in the machine's.
+    pub packages: &'a [PathBuf],
     /// Modules, which are loaded in this order, and what they need before them.
     pub modules: &'a [&'a str],
     /// Commands that are run one after another.
     pub job: &'a [Vec<String>],
 }
+
+/// The directory of the user's caches in the machine; its first process knows it too.
+const CACHES: &str = "cache";
 
 /// The file; it is removed with the value.
 #[derive(Debug)]
@@ -45,6 +50,7 @@ impl Image {
         let mut archive = Archive::new(BufWriter::new(file));
         archive.device(Path::new("dev/console"), CONSOLE.0, CONSOLE.1)?;
         add_programs(&mut archive, contents)?;
+        contents.packages.iter().try_for_each(|root| add_packages(&mut archive, root))?;
         let modules = modules::wanted(&kernel.modules, contents.modules, &|| Command::new("xz"))?;
         for (number, module) in modules.iter().enumerate() {
             archive.file(Path::new(&format!("modules/{number:02}-{}.ko", module.name)), &module.content)?;
@@ -82,6 +88,28 @@ fn add_programs<W: std::io::Write>(archive: &mut Archive<W>, contents: &Contents
     }
     for library in libraries {
         archive.file(&library, &read(&library)?)?;
+    }
+    Ok(())
+}
+
+/// Adds unpacked packages, at the place where the lab looks for them.
+fn add_packages<W: std::io::Write>(archive: &mut Archive<W>, root: &Path) -> Result<()> {
+    let caches = user_cache()?;
+    let caches = caches.parent().context("whylag's cache lies among others")?;
+    let mut open = vec![root.to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).with_context(|| format!("cannot list {}", directory.display()))? {
+            let entry = entry?;
+            let (path, kind) = (entry.path(), entry.file_type()?);
+            let place = Path::new(CACHES).join(path.strip_prefix(caches)?);
+            if kind.is_dir() {
+                open.push(path);
+            } else if kind.is_symlink() {
+                archive.link(&place, &fs::read_link(&path)?)?;
+            } else {
+                archive.file(&place, &read(&path)?)?;
+            }
+        }
     }
     Ok(())
 }

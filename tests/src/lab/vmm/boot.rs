@@ -37,7 +37,7 @@ const DISK_NAMES: [&str; 2] = ["/dev/vda", "/dev/cold"];
 /// Makes what the guest starts with.
 pub(super) fn image(args: &VmmArgs, store: &Store, kernel: &Kernel) -> Result<Image> {
     let lab = own_binary()?;
-    let contents = Contents { programs: &[lab], commands: COMMANDS, modules: MODULES, job: &job(args) };
+    let contents = Contents { programs: &[lab], commands: COMMANDS, packages: &[], modules: MODULES, job: &job(args) };
     let file = store.directory().join(format!("guest-{}", args.name));
     Image::build(file, kernel, &contents).context("make what the guest starts with")
 }

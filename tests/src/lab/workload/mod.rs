@@ -20,6 +20,7 @@ mod position;
 mod resolver;
 mod serve;
 mod ship;
+mod slow_device;
 mod stop;
 mod vm;
 
@@ -55,6 +56,8 @@ pub enum Role {
     Resolver(resolver::ResolverArgs),
     /// Provides a disk whose writes can be frozen.
     Disk(disk::DiskArgs),
+    /// Provides a device that takes long over each request.
+    SlowDevice(slow_device::SlowDeviceArgs),
     /// Provides a file system that answers late.
     Fuse(fuse::FuseArgs),
     /// Sends bulk traffic.
@@ -94,6 +97,7 @@ impl Role {
             Self::Backend(args) => backend::backend(&args),
             Self::Resolver(args) => resolver::resolver(&args),
             Self::Disk(args) => disk::disk(args),
+            Self::SlowDevice(args) => slow_device::slow_device(&args),
             Self::Fuse(args) => fuse::fuse(args),
             Self::Flood(args) => flood::flood(args),
             Self::Hog(args) => hog::hog(&args),
