@@ -103,7 +103,8 @@ pub const CAUSES: [CauseRow; 25] = [
         "delivered to the guest, and the guest computes or waits by its own choice",
         "virtual NIC out to virtual NIC in; refined only with the half inside the guest",
         "vCPU steal (runnable vCPUs show it), or a slow backend (the ring shows it)",
-        "run whylag inside the guest: only its half can tell the application from its kernel",
+        "run whylag inside the guest too, and join the two halves (whylag join): only its half can tell the application \
+         from its kernel",
     ),
     row(
         Cause::AppOnCpu,

@@ -51,7 +51,7 @@ pub(super) fn run(args: &JoinArgs) -> anyhow::Result<Outcome> {
     let mut joining = Joining::new(join, [host, guest], args);
     match stop {
         Some(stop) => joining.while_made(&stop),
-        None => joining.to_the_end(),
+        None => joining.until_both_end(),
     }
     joining.finish(args)
 }
@@ -225,7 +225,7 @@ impl Joining {
     }
 
     /// Reads both to their ends, always on where fewer halves wait: the same files give the same lines.
-    fn to_the_end(&mut self) {
+    fn until_both_end(&mut self) {
         while self.failed.is_none() {
             let behind =
                 if self.join.waiting(Side::Host) > self.join.waiting(Side::Guest) { Side::Guest } else { Side::Host };

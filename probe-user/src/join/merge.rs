@@ -44,17 +44,16 @@ const fn time_in(guest: &Judged) -> DurNs {
 }
 
 fn pairing(host: &Judged, stay: Stay, guest: &Judged, residence: Residence) -> Pairing {
-    let doubted = |reason: String| Pairing::Doubted(reason);
     if guest.lost_events > 0 {
-        return doubted(format!("the guest's run lost {} events while it was under way", guest.lost_events));
+        return Pairing::Doubted(format!("the guest's run lost {} events while it was under way", guest.lost_events));
     }
     if host.brief || guest.brief {
-        return doubted("it came with more others than could be looked into".to_owned());
+        return Pairing::Doubted("it came with more others than could be looked into".to_owned());
     }
     let answered = guest.journey.outcome == Outcome::Replied;
     let dropped = matches!(host.journey.outcome, Outcome::Lost(Loss::Dropped(_)));
     match stay.end {
-        End::Unseen => doubted("it was not seen to come back from the VM".to_owned()),
+        End::Unseen => Pairing::Doubted("it was not seen to come back from the VM".to_owned()),
         End::Answered if !answered => Pairing::Mismatched("it came back from the VM, and the guest did not answer it"),
         End::Never if dropped => Pairing::Mismatched("the host dropped it on its way to the VM, and the guest had it"),
         _ if answered && residence.guest > longest(residence.host) => Pairing::Negative,

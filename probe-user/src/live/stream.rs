@@ -14,6 +14,10 @@ use std::time::{Duration, Instant};
 /// How long the end of a run may wait for a slow reader.
 const LAST_WORDS: Duration = Duration::from_millis(1_000);
 
+/// How long the end of a run may wait for a slow receiver of its records: a half that is cut is of
+/// little use.
+const LAST_PARTS: Duration = Duration::from_secs(10);
+
 /// What a run came to.
 #[derive(Debug)]
 pub struct Ended {
@@ -95,14 +99,15 @@ impl Stream {
         if let Some(recorder) = recorder {
             recorded = recorder.finish().map(drop);
         }
-        if let Some(sender) = sender {
-            sent = sender.finish().and_then(|sending| Ok(sending.finish(deadline)?));
-        }
+        let sending = sender.map(Writer::finish);
         collector.finish(&mut |output| {
             see(&output);
             outlet.insist(output, deadline);
         });
         let (outputs, written) = outlet.finish(deadline);
+        if let Some(sending) = sending {
+            sent = sending.and_then(|sending| Ok(sending.finish(Instant::now() + LAST_PARTS)?));
+        }
         Ended { outputs, written, recorded, sent, deserted: false }
     }
 }

@@ -1758,6 +1758,8 @@ pub const CASES: &[Case] = &[
     Case {
         name: "backlog-full",
         claim: "few packets may wait for the CPU that receives checks, and it is behind",
+        // Away from that CPU, and ahead of the others there.
+        server: Server::Process(Process { cpu: Some(0), nice: -15, ..ECHO }),
         fault: Fault::Path(PathFault::FullBacklog { packets: 8, mbit: 60 }),
         fault_ms: 600,
         expect: Expect { slow: &[], lost: &["nic.drop"], offender: None, beside: &[], at_least: 5 },
@@ -1849,7 +1851,6 @@ pub const CASES: &[Case] = &[
         expect: slow(&["storage.block_queue"], "nullb"),
         twin_of: Some("handler-sleeps"),
         proof: Counter::FaultLog,
-        part: Some("at the device"),
         needs: NULL_BLK,
         ..QUIET
     },
