@@ -57,7 +57,7 @@ fn threads(tgid: u32) -> impl Iterator<Item = VmThread> {
     tids.sort_unstable();
     tids.into_iter().filter_map(move |tid| {
         let comm = text(&directory.join(format!("{tid}/comm")))?.trim_end().to_owned();
-        let role = match role_of(&comm) {
+        let role = match VmThreadRole::by_name(&comm) {
             VmThreadRole::Main
                 if text(&directory.join(format!("{tid}/syscall"))).is_some_and(|call| is_kvm_run(&call)) =>
             {
@@ -67,20 +67,6 @@ fn threads(tgid: u32) -> impl Iterator<Item = VmThread> {
         };
         Some(VmThread { tid, role, comm })
     })
-}
-
-/// QEMU with `debug-threads=on`, Cloud Hypervisor, Firecracker and crosvm name their threads so.
-fn role_of(comm: &str) -> VmThreadRole {
-    let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| comm.starts_with(prefix));
-    if starts(&["CPU ", "ALL CPUs", "vcpu", "fc_vcpu", "crosvm_vcpu"]) {
-        VmThreadRole::Vcpu
-    } else if starts(&["vhost-"]) {
-        VmThreadRole::Vhost
-    } else if starts(&["IO ", "iothread", "iou-wrk", "_net", "_disk", "virtio_", "v_net", "v_block", "worker"]) {
-        VmThreadRole::Io
-    } else {
-        VmThreadRole::Main
-    }
 }
 
 /// `ioctl(_, KVM_RUN)`: the request is the second argument. Names the vCPUs of a QEMU without
@@ -141,9 +127,12 @@ mod tests {
     #[test]
     fn threads_are_known_by_their_names() {
         let roles = ["CPU 0/KVM", "fc_vcpu 1", "vcpu3", "vhost-4711", "IO iothread1", "_net1_qp0", "qemu-system-x86"]
-            .map(role_of);
+            .map(VmThreadRole::by_name);
         use VmThreadRole::{Io, Main, Vcpu, Vhost};
         assert_eq!(roles, [Vcpu, Vcpu, Vcpu, Vhost, Io, Io, Main]);
+        let vcpus = ["CPU 1/TCG", "ALL CPUs/TCG", "vcpu0", "crosvm_vcpu0", "kvm-vcpu-0", "EMT-0", "db_vcpu0"];
+        assert!(vcpus.iter().all(|name| VmThreadRole::by_name(name) == Vcpu));
+        assert_eq!(VmThreadRole::by_name("IO mon_iothread"), Io);
         assert!(is_kvm_run("16 0x1c 0xae80 0x0 0x7f3 0x0 0x0 0x7ffc 0x7f21\n"));
         assert!(!is_kvm_run("running\n"));
         assert_eq!((vhost_owner("vhost-4711"), vhost_owner("vhost")), (Some(4711), None));

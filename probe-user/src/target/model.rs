@@ -164,6 +164,33 @@ pub enum VmThreadRole {
     Main,
 }
 
+/// How names of threads begin that run guest code: QEMU with `debug-threads=on`, stratovirt
+/// (`CPU 0/KVM`, `ALL CPUs/TCG`), Cloud Hypervisor, libkrun (`vcpu0`), Firecracker, Dragonball,
+/// crosvm, kvmtool, VirtualBox and VMware Workstation.
+const VCPUS: &[&str] =
+    &["CPU ", "ALL CPUs", "vcpu", "fc_vcpu", "db_vcpu", "crosvm_vcpu", "kvm-vcpu", "vmx-vcpu", "EMT-"];
+/// Those of threads that move packets and blocks: QEMU's iothreads (`IO mon_iothread`) and its pool,
+/// Cloud Hypervisor's, crosvm's, and the kernel's own for io_uring.
+const MOVERS: &[&str] =
+    &["IO ", "iothread", "iou-wrk", "_net", "_disk", "virtio_", "v_net", "v_block", "worker", "fc_api", "vring_worker"];
+
+impl VmThreadRole {
+    /// What a thread of a VMM does, as far as its name tells. A name proves nothing.
+    #[must_use]
+    pub fn by_name(comm: &str) -> Self {
+        let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| comm.starts_with(prefix));
+        if starts(VCPUS) {
+            Self::Vcpu
+        } else if comm.starts_with("vhost-") {
+            Self::Vhost
+        } else if starts(MOVERS) {
+            Self::Io
+        } else {
+            Self::Main
+        }
+    }
+}
+
 /// A thread of a VM.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct VmThread {
