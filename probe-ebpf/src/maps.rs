@@ -58,6 +58,10 @@ pub(crate) static RECLAIMS: LruHashMap<u64, u64, 8192> = LruHashMap::new();
 #[btf_map]
 pub(crate) static BIOS: LruHashMap<u64, Bio, 8192> = LruHashMap::new();
 
+/// Thread, likewise → what is known of the exits of its guest. Only the KVM programs use it.
+#[btf_map]
+pub(crate) static GUEST_EXITS: LruHashMap<u64, GuestExits, 4096> = LruHashMap::new();
+
 /// Address of a socket without checks → its cookie, once its peer has been told.
 #[btf_map]
 pub(crate) static TOLD_SOCKS: LruHashMap<u64, u64, 8192> = LruHashMap::new();
@@ -196,6 +200,25 @@ pub(crate) struct CpuState {
 pub(crate) struct KnownSender {
     pub(crate) socket: Cell<u64>,
     pub(crate) tgid: Cell<u64>,
+}
+
+/// Exits of a guest on one vCPU that have not been told.
+#[repr(C)]
+pub(crate) struct GuestExits {
+    /// When the guest exited; 0 while it runs.
+    pub(crate) exit_ns: Cell<u64>,
+    /// When its thread had got the CPU then.
+    pub(crate) slice: Cell<u64>,
+    /// When the first of them came.
+    pub(crate) since_ns: Cell<u64>,
+    /// How long they took.
+    pub(crate) sum_ns: Cell<u64>,
+    pub(crate) longest_ns: Cell<u64>,
+    pub(crate) count: Cell<u64>,
+    /// Processor and reason of the longest.
+    pub(crate) longest: Cell<u64>,
+    /// The same of the one that goes on.
+    pub(crate) now: Cell<u64>,
 }
 
 /// A `bio` that waits for its device.

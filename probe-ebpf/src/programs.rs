@@ -5,14 +5,14 @@
 
 use aya_ebpf::{
     bindings::__sk_buff,
-    macros::{btf_tracepoint, classifier, perf_event, raw_tracepoint},
-    programs::{BtfTracePointContext, PerfEventContext, RawTracePointContext, TcContext},
+    macros::{btf_tracepoint, classifier, perf_event, raw_tracepoint, tracepoint},
+    programs::{BtfTracePointContext, PerfEventContext, RawTracePointContext, TcContext, TracePointContext},
 };
 use probe_packet::Start;
 
 use crate::{
     hooks::{
-        backend, block, drop, lock, neighbour,
+        backend, block, drop, kvm, lock, neighbour,
         packet::{self, Direction},
         qdisc, sched, self_test, sender, sock, softirq, stack, storage,
     },
@@ -91,6 +91,20 @@ tracepoint_program!(memcg_end, "mm_vmscan_memcg_reclaim_end", storage::group_rec
 tracepoint_program!(rq_complete, "block_rq_complete", block::completed);
 tracepoint_program!(rq_issue, "block_rq_issue", block::issued);
 tracepoint_program!(bio_queue, "block_bio_queue", block::queued);
+
+/// Of a module, whose types are not the kernel's.
+#[tracepoint]
+fn kvm_exit(ctx: TracePointContext) -> u32 {
+    kvm::exit(&ctx);
+    0
+}
+
+/// Likewise.
+#[tracepoint]
+fn kvm_entry(ctx: TracePointContext) -> u32 {
+    kvm::entry(&ctx);
+    0
+}
 
 /// Runs on each CPU so many times a second.
 #[perf_event]

@@ -65,6 +65,11 @@ impl Refusal {
         Self::new(hook, reason, "use a newer kernel")
     }
 
+    pub(crate) fn strange_format(hook: &Hook, tracepoint: &str) -> Self {
+        let reason = format!("this kernel's format of {tracepoint} is not the one that is known");
+        Self::new(hook, reason, "nothing needs to be done; whylag works without")
+    }
+
     pub(crate) fn no_tcx(hook: &Hook) -> Self {
         let reason = "this kernel has no TCX links";
         Self::new(hook, reason, "use kernel 6.6 or newer, or let whylag use clsact")
@@ -273,7 +278,7 @@ fn tcx(btf: &Result<KernelBtf, BtfError>) -> Support {
 fn tracepoints(hook: &'static Hook, btf: &Result<KernelBtf, BtfError>) -> Option<Capability> {
     let tracepoint = hook.choices.iter().find_map(|choice| match choice.attach {
         Attach::BtfTracepoint { tracepoint, .. } => Some(tracepoint),
-        Attach::Tcx(_) | Attach::Clsact(_) | Attach::CpuClock => None,
+        Attach::Tracepoint { .. } | Attach::Tcx(_) | Attach::Clsact(_) | Attach::CpuClock => None,
     })?;
     let support = match btf {
         Ok(btf) if btf.tracepoint_arguments(tracepoint).is_some() => Support::Yes,

@@ -25,6 +25,15 @@ pub enum Attach {
         /// Arguments that the program reads.
         arguments: u32,
     },
+    /// A tracepoint as its format tells it, for those of modules: their types are not the kernel's.
+    Tracepoint {
+        /// The folder of it.
+        category: &'static str,
+        /// The kernel's name of it.
+        tracepoint: &'static str,
+        /// Names that the first field behind the common ones may have, of 4 bytes; none if no field is read.
+        first: &'static [&'static str],
+    },
     /// The clock of each CPU, some times a second.
     CpuClock,
 }
@@ -37,6 +46,7 @@ impl Attach {
             Self::Tcx(_) => "tcx",
             Self::Clsact(_) => "clsact",
             Self::BtfTracepoint { .. } => "tp_btf",
+            Self::Tracepoint { .. } => "tracepoint",
             Self::CpuClock => "perf_event",
         }
     }
@@ -422,6 +432,35 @@ pub const HOOKS: &[Hook] = &[
         cost: Cost::Rare,
         required: false,
         only_with_tap: false,
+    },
+    Hook {
+        name: "kvm_entry",
+        choices: &[Choice {
+            program: "kvm_entry",
+            attach: Attach::Tracepoint { category: "kvm", tracepoint: "kvm_entry", first: &[] },
+        }],
+        fields: &["task_sched_info_last_arrival"],
+        needs: &["sched_switch"],
+        informs: &["vm.vcpu_steal", "vm.guest_internal"],
+        tells: "for how long the host handled exits of a guest on its vCPU's thread",
+        cost: Cost::Timed,
+        required: false,
+        only_with_tap: true,
+    },
+    Hook {
+        name: "kvm_exit",
+        choices: &[Choice {
+            program: "kvm_exit",
+            // arm64 calls it `ret`.
+            attach: Attach::Tracepoint { category: "kvm", tracepoint: "kvm_exit", first: &["exit_reason", "ret"] },
+        }],
+        fields: &["task_sched_info_last_arrival"],
+        needs: &["kvm_entry"],
+        informs: &["vm.vcpu_steal", "vm.guest_internal"],
+        tells: "when a guest left its CPU to the host, and why",
+        cost: Cost::Timed,
+        required: false,
+        only_with_tap: true,
     },
     Hook {
         name: "cpu_clock",

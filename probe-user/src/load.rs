@@ -5,6 +5,7 @@
 //! programs, filters and queueing disciplines are never touched, and no packet is sent.
 
 mod error;
+mod format;
 mod interface;
 mod netlink;
 mod netns;
@@ -458,6 +459,15 @@ impl Attached {
                 None => Err(Refusal::no_tracepoint(hook, tracepoint)),
                 Some(passed) if passed < arguments => Err(Refusal::old_tracepoint(hook, tracepoint, passed)),
                 Some(_) => object::load_tracepoint(&mut self.ebpf, choice, tracepoint, types)
+                    .and_then(|()| {
+                        if hook.only_with_tap { Ok(()) } else { object::attach_tracepoint(&mut self.ebpf, choice) }
+                    })
+                    .map_err(|error| Refusal::by_kernel(hook, choice, &error)),
+            },
+            Attach::Tracepoint { category, tracepoint, first } => match format::read(category, tracepoint) {
+                None => Err(Refusal::no_tracepoint(hook, tracepoint)),
+                Some(text) if !format::begins_with(&text, first) => Err(Refusal::strange_format(hook, tracepoint)),
+                Some(_) => object::load_formatted(&mut self.ebpf, choice)
                     .and_then(|()| {
                         if hook.only_with_tap { Ok(()) } else { object::attach_tracepoint(&mut self.ebpf, choice) }
                     })

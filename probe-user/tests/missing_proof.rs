@@ -35,6 +35,7 @@ const MISSING: &[Missing] = &[
     (&["writeback_dirty_folio"], &[EventKind::Dirtied]),
     (&["mm_vmscan_direct_reclaim_begin", "mm_vmscan_memcg_reclaim_begin"], &[EventKind::Reclaim]),
     (&["contention_begin", "contention_end"], &[EventKind::LockSpin]),
+    (&["kvm_entry", "kvm_exit"], &[EventKind::GuestExits]),
 ];
 
 fn recordings() -> Vec<(String, Vec<Event>)> {

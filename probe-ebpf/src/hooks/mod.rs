@@ -4,6 +4,7 @@ pub(crate) mod accept;
 pub(crate) mod backend;
 pub(crate) mod block;
 pub(crate) mod drop;
+pub(crate) mod kvm;
 pub(crate) mod lock;
 pub(crate) mod neighbour;
 pub(crate) mod packet;

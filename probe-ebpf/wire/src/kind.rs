@@ -69,11 +69,14 @@ pub enum EventKind {
     /// A thread that nobody watches left a CPU for which a watched one waits:
     /// [`RanBody`](crate::RanBody).
     Ran = 46,
+    /// The host has handled exits of a guest on a watched vCPU's thread:
+    /// [`GuestExitsBody`](crate::GuestExitsBody).
+    GuestExits = 70,
 }
 
 impl EventKind {
     /// Every kind, in the order of its number.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::PacketIngress,
         Self::PacketEgress,
         Self::SockEnqueue,
@@ -102,6 +105,7 @@ impl EventKind {
         Self::BlockRequest,
         Self::LockSpin,
         Self::Ran,
+        Self::GuestExits,
     ];
 
     /// One more than the highest number: the length of an array indexed by kind.
@@ -150,6 +154,7 @@ impl EventKind {
             Self::BlockRequest => "block_request",
             Self::LockSpin => "lock_spin",
             Self::Ran => "ran",
+            Self::GuestExits => "guest_exits",
         }
     }
 }

@@ -12,6 +12,7 @@ mod block;
 mod header;
 mod irq;
 mod kind;
+mod kvm;
 mod lock;
 mod loss;
 mod net;
@@ -28,6 +29,7 @@ pub use block::BlockRequestBody;
 pub use header::EventHeader;
 pub use irq::{Interrupt, SOFTIRQ_VECTORS, SoftirqBody};
 pub use kind::{EventKind, UnknownKind};
+pub use kvm::{EXIT_TOLD_NS, EXITS_TOLD_NS, GuestExitsBody};
 pub use lock::{
     LOCK_MUTEX, LOCK_PERCPU, LOCK_READ, LOCK_RT, LOCK_SPIN, LOCK_WRITE, LockSpinBody, SPIN_LEAST_NS, SPIN_TOLD_NS,
 };

@@ -4,6 +4,7 @@
 //! thread did over a stretch of time. Memory is bounded: by age ([`Evidence::trim`]) and by
 //! count. In steady state a push allocates nothing.
 
+use super::exits::GuestExits;
 use super::flow::{Flow, FlowDrop, FlowDrops};
 use super::frame::{self, Frame, Wait};
 use super::held::{HeldSend, HeldSends};
@@ -16,6 +17,7 @@ use super::spin::Spins;
 use super::storage::{FileWait, Storage};
 use super::symbol::{Fast, StackRef, Stacks, Symbols};
 use super::taken::TakenStacks;
+use super::tap::{Tap, Taps};
 use super::thread::{
     Account, Blocked, Call, Data, Interval, Leave, Life, Mark, Named, SoftirqRuns, State, Switch, Throttled, Wake,
 };
@@ -98,6 +100,8 @@ struct Current {
 #[derive(Debug, Default)]
 pub struct Evidence {
     lives: HashMap<TaskId, Vec<Life>, Fast>,
+    /// Threads of which lives are kept, by process.
+    processes: HashMap<u32, Vec<u32>, Fast>,
     /// By CPU.
     current: Vec<Current>,
     life_count: usize,
@@ -116,11 +120,12 @@ pub struct Evidence {
     held: HeldSends,
     interfaces: HashMap<InterfaceId, InterfaceFact>,
     drop_reasons: HashMap<u32, String>,
-    taps: HashMap<InterfaceId, Tap>,
+    taps: Taps,
     traffic: Traffic,
     storage: Storage,
     requests: Requests,
     spins: Spins,
+    exits: GuestExits,
     runs: Runs,
     /// Threads that take packets in at an interface, outside of softirq.
     receivers: HashMap<InterfaceId, TaskId>,
@@ -147,15 +152,6 @@ pub(super) struct Usage {
     pub(super) oldest: Option<MonoNs>,
 }
 
-/// Who takes packets out of a tap's ring.
-#[derive(Debug, Default)]
-pub(super) struct Tap {
-    /// The thread that took the last one; zeros if none was seen.
-    pub(super) taker: TaskId,
-    /// Processes that hold the tap.
-    pub(super) holders: Vec<u32>,
-}
-
 /// What the attached hooks can tell.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Sees {
@@ -163,6 +159,8 @@ pub(super) struct Sees {
     pub(super) rings: bool,
     /// When watched threads run.
     pub(super) switches: bool,
+    /// When KVM's guests run.
+    pub(super) guests: bool,
 }
 
 /// What this run cannot have seen, for want of a hook.
@@ -173,6 +171,7 @@ pub(super) struct Blind {
     pub(super) sockets: bool,
     pub(super) qdiscs: bool,
     pub(super) drops: bool,
+    pub(super) switches: bool,
 }
 
 impl Blind {
@@ -184,6 +183,7 @@ impl Blind {
             sockets: lacks("sk_data_ready"),
             qdiscs: lacks("qdisc_enqueue") || lacks("qdisc_dequeue"),
             drops: lacks("kfree_skb"),
+            switches: lacks("sched_switch"),
         }
     }
 }
@@ -209,12 +209,17 @@ impl Evidence {
             Body::OtherSend(body) => self.other(event, body, false),
             Body::Softirq(body) => self.softirqs.add(event.cpu, event.at, body),
             Body::BackendRx(body) => self.taken(event, body),
+            Body::Xmit(body) => {
+                let id = InterfaceId { netns: body.netns, ifindex: body.ifindex };
+                self.taps.hand(id, event.at, body.skb, body.queue);
+            }
             Body::Neighbour(body) => self.neighbour(event.at, body),
             Body::FileWait(body) => self.storage.waits(event, body),
             Body::Dirtied(body) => self.storage.dirtied(event, body),
             Body::Reclaim(body) => self.storage.reclaimed(event, body),
             Body::BlockRequest(body) => self.requests.add(event, body),
             Body::LockSpin(body) => self.spins.add(event, body),
+            Body::GuestExits(body) => self.exits.add(event, body),
             Body::Ran(body) => self.ran(event, body.ran_ns, (body.comm, body.start_time_ns)),
             Body::Drop(body) => self.flow_drops.add(event, body),
             Body::OtherPeer(body) => self.peer(body),
@@ -225,7 +230,6 @@ impl Evidence {
             Body::PacketEgress(_)
             | Body::QdiscEnqueue(_)
             | Body::QdiscDequeue(_)
-            | Body::Xmit(_)
             | Body::AcceptFull(_)
             | Body::Tick => {}
         }
@@ -242,6 +246,11 @@ impl Evidence {
             });
             !lives.is_empty()
         });
+        let lives = &self.lives;
+        self.processes.retain(|tgid, tids| {
+            tids.retain(|tid| lives.contains_key(&TaskId { tgid: *tgid, tid: *tid }));
+            !tids.is_empty()
+        });
         self.recount();
         // What short softirqs took of a slice is known only beside its long ones.
         let slices = self.lives.values().flatten().map(|life| life.on_cpu_since(before));
@@ -254,6 +263,7 @@ impl Evidence {
         self.storage.trim(before);
         self.requests.trim(before);
         self.spins.trim(before);
+        self.exits.trim(before);
         self.runs.trim(before);
         self.queues.trim(before);
         self.taken.trim(before);
@@ -481,7 +491,7 @@ impl Evidence {
     fn taken(&mut self, event: &Event, body: &BackendRxBody) {
         let id = InterfaceId { netns: body.netns, ifindex: body.ifindex };
         if self.interfaces.contains_key(&id) {
-            self.taps.entry(id).or_default().taker = event.task;
+            self.taps.take(id, body.skb, event.task);
         }
     }
 
@@ -501,6 +511,7 @@ impl Evidence {
         self.sees = Sees {
             rings: attached("consume_skb") && attached("net_dev_start_xmit"),
             switches: attached("sched_switch"),
+            guests: attached("kvm_entry") && attached("kvm_exit"),
         };
     }
 
@@ -535,7 +546,7 @@ impl Evidence {
             Fact::Taken(taken) if self.tells_hops => self.taken.add(at, taken),
             Fact::Taken(_) => {}
             Fact::Queue(fact) => self.queues.add(fact),
-            Fact::Holders { interface, tgids } => self.taps.entry(*interface).or_default().holders.clone_from(tgids),
+            Fact::Holders { interface, tgids } => self.taps.hold(*interface, tgids),
             Fact::Run(_)
             | Fact::Clock(_)
             | Fact::Live { .. }
@@ -595,6 +606,9 @@ impl Evidence {
             return None;
         }
         if !known {
+            if lives.is_empty() {
+                self.processes.entry(task.tgid).or_default().push(task.tid);
+            }
             self.life_count += 1;
             lives.push(Life::new(start_ns, exact && start_ns != 0, at));
         }
@@ -760,14 +774,18 @@ impl Evidence {
         &self.spins
     }
 
+    /// Exits of guests that the host handled.
+    pub(super) const fn exits(&self) -> &GuestExits {
+        &self.exits
+    }
+
     /// Who but `waiter` had a CPU between `from` and `to`, as far as that is told, longest first.
     pub(super) fn runs(&self, cpu: u32, waiter: TaskId, from: MonoNs, to: MonoNs) -> Vec<Share> {
         self.runs.shares(cpu, waiter, from, to)
     }
 
     fn frames<'a>(&'a self, blocked: &Blocked<'a>) -> impl Iterator<Item = &'a Frame> {
-        let stack = self.stacks.frames(blocked.stack).iter().filter_map(|address| self.symbols.at(*address));
-        stack.chain(blocked.asleep_in)
+        self.frames_of(blocked.stack).chain(blocked.asleep_in)
     }
 
     /// `pid 812/815 worker-2`.
@@ -894,14 +912,46 @@ impl Evidence {
 
     /// Who takes packets out of a tap's ring.
     pub(super) fn tap(&self, id: InterfaceId) -> Option<&Tap> {
-        self.taps.get(&id)
+        self.taps.get(id)
     }
 
     /// The threads of these processes that are known.
     pub(super) fn threads_of(&self, tgids: &[u32]) -> Vec<TaskId> {
-        let mut threads: Vec<_> = self.lives.keys().filter(|task| tgids.contains(&task.tgid)).copied().collect();
+        let mut threads = Vec::new();
+        for tgid in tgids {
+            let tids = self.processes.get(tgid).into_iter().flatten();
+            threads.extend(tids.map(|tid| TaskId { tgid: *tgid, tid: *tid }));
+        }
         threads.sort_unstable();
+        threads.dedup();
         threads
+    }
+
+    /// The label of the VM or tap that a process holds, if it holds one.
+    pub(super) fn machine(&self, tgid: u32) -> Option<&str> {
+        let facts = self.taps.held_by(tgid).filter_map(|id| self.interfaces.get(&id));
+        facts.map(|fact| fact.label.as_str()).min()
+    }
+
+    /// Whether a thread slept there because its guest had nothing to do: KVM took the guest's halt.
+    pub(super) fn is_guest_halt(&self, blocked: &Blocked<'_>) -> bool {
+        frame::is_guest_halt(self.frames(blocked))
+    }
+
+    /// Whether the last sleep of a thread before `at` was inside the kernel's run of a guest.
+    pub(super) fn slept_in_guest_run(&self, task: TaskId, at: MonoNs) -> bool {
+        let stack = self.life_at(task, at).and_then(|life| life.last_sleep_before(at));
+        stack.is_some_and(|stack| frame::is_guest_run(self.frames_of(stack)))
+    }
+
+    /// The kind of the last sleep of a thread before `at`, if it is known.
+    pub(super) fn last_wait(&self, task: TaskId, at: MonoNs) -> Option<Wait> {
+        let stack = self.life_at(task, at)?.last_sleep_before(at)?;
+        frame::classify(self.frames_of(stack)).map(|(wait, _)| wait)
+    }
+
+    fn frames_of(&self, stack: StackRef) -> impl Iterator<Item = &Frame> {
+        self.stacks.frames(stack).iter().filter_map(|address| self.symbols.at(*address))
     }
 
     /// What threads received and sent, and how full sockets were.

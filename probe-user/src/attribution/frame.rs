@@ -42,6 +42,11 @@ pub(super) enum Wait {
 }
 
 impl Wait {
+    /// For the host's storage.
+    pub(super) const fn is_storage(self) -> bool {
+        matches!(self, Self::Log | Self::Writeback | Self::Journal | Self::Block)
+    }
+
     /// The thread's own doing, whoever ends the wait.
     pub(super) const fn own(self) -> bool {
         match self {
@@ -335,6 +340,12 @@ const QUEUE_PARTS: &[(&str, &str)] = &[
     ("__bio_queue_enter", "the device's frozen queue"),
 ];
 
+/// Where a vCPU's thread sleeps because its guest halted.
+/// <https://github.com/torvalds/linux/blob/v6.12/virt/kvm/kvm_main.c> (`kvm_vcpu_halt`)
+const GUEST_HALTS: &[&str] = &["kvm_vcpu_block", "kvm_vcpu_halt"];
+/// The call in which a vCPU's thread runs its guest.
+const GUEST_RUN: &str = "kvm_arch_vcpu_ioctl_run";
+
 /// Frames of tracing and of the scheduler: every sleeping thread has them.
 const GLUE: &[&str] = &[
     "bpf_*",
@@ -399,6 +410,16 @@ pub(super) fn queue_part<'a>(mut frames: impl Iterator<Item = &'a Frame>) -> Opt
     })
 }
 
+/// Whether a thread sleeps because its guest halted.
+pub(super) fn is_guest_halt<'a>(mut frames: impl Iterator<Item = &'a Frame>) -> bool {
+    frames.any(|frame| GUEST_HALTS.contains(&frame.name()))
+}
+
+/// Whether a thread sleeps inside the kernel's run of a guest, whatever for.
+pub(super) fn is_guest_run<'a>(mut frames: impl Iterator<Item = &'a Frame>) -> bool {
+    frames.any(|frame| frame.name() == GUEST_RUN || GUEST_HALTS.contains(&frame.name()))
+}
+
 /// A stack as it is shown, outermost first, from frames innermost first of which some have no
 /// name: without the frames of tracing and of the scheduler.
 pub(super) fn shown<'a>(frames: impl Iterator<Item = Option<&'a Frame>>) -> Vec<String> {
@@ -436,7 +457,7 @@ fn bare(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::{Frame, Wait, classify, innermost, shown};
+    use super::{Frame, Wait, classify, innermost, is_guest_halt, is_guest_run, shown};
 
     fn frames(stack: &str) -> Vec<Frame> {
         stack.split(' ').map(Frame::new).collect()
@@ -491,6 +512,18 @@ mod tests {
         for (stack, wait) in STACKS {
             assert_eq!(classify(frames(stack).iter()).map(|(wait, _)| wait), Some(*wait), "{stack}");
         }
+    }
+
+    #[test]
+    fn a_halted_guest_and_a_fault_of_a_running_one_are_told_apart() {
+        let halted = frames("__schedule schedule kvm_vcpu_block kvm_vcpu_halt vcpu_run kvm_arch_vcpu_ioctl_run");
+        assert!(is_guest_halt(halted.iter()) && is_guest_run(halted.iter()));
+        let faults = frames(
+            "__schedule io_schedule folio_wait_bit_common filemap_fault npf_interception kvm_arch_vcpu_ioctl_run",
+        );
+        assert!(!is_guest_halt(faults.iter()) && is_guest_run(faults.iter()));
+        assert_eq!(classify(faults.iter()).map(|(wait, _)| wait), Some(Wait::Block));
+        assert!(!is_guest_run(frames("__schedule schedule futex_do_wait do_futex").iter()));
     }
 
     #[test]

@@ -57,8 +57,13 @@ impl Charge {
 
     /// Says what is true of this case of its cause.
     pub(super) fn meaning(mut self, meaning: &'static str) -> Self {
-        self.meaning = self.path.last().map(|cause| (*cause, meaning));
+        self.mean(meaning);
         self
+    }
+
+    /// The same for a charge that is there.
+    pub(super) fn mean(&mut self, meaning: &'static str) {
+        self.meaning = self.path.last().map(|cause| (*cause, meaning));
     }
 
     fn behind(mut self, hop: &Hop) -> Self {
@@ -135,6 +140,13 @@ impl Piece {
         {
             Rc::make_mut(charge).evidence.push(fact);
         }
+    }
+
+    /// What of it lies before `from` and behind `to`.
+    pub(super) fn without(self, from: MonoNs, to: MonoNs) -> impl Iterator<Item = Self> {
+        let before = Self { to: self.to.min(from), ..self.clone() };
+        let behind = Self { from: self.from.max(to), ..self };
+        [before, behind].into_iter().filter(|piece| piece.from < piece.to)
     }
 
     /// One of many: what is left of it is its cause.

@@ -11,9 +11,9 @@ use crate::event::{
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, QdiscStay, Refusal, Stage, Stamp};
 use probe_wire::{
     BackendRxBody, BlockRequestBody, CpuAccount, DROP_OF_PORT, DROP_OF_PORT_LAST, DirtiedBody, DropBody, FileWaitBody,
-    Interrupt, LockSpinBody, NeighbourBody, OtherCallBody, PacketBody, QdiscBody, RanBody, ReclaimBody, STACK_DEPTH,
-    SendHeldBody, Sighting, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody,
-    TaskForkBody, WakingBody,
+    GuestExitsBody, Interrupt, LockSpinBody, NeighbourBody, OtherCallBody, PacketBody, QdiscBody, RanBody, ReclaimBody,
+    STACK_DEPTH, SendHeldBody, Sighting, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody,
+    TaskExitBody, TaskForkBody, WakingBody,
 };
 
 pub(crate) const MS: u64 = 1_000;
@@ -403,6 +403,25 @@ impl Story {
             comm: comm(who.2),
         };
         self.push_in(us, waker, amid, Body::Waking(body))
+    }
+
+    /// The host handles so many exits of a guest from one time to another, on its vCPU's thread.
+    pub(crate) fn guest_exits(
+        &mut self,
+        (from, to): (u64, u64),
+        who: Actor,
+        (handled, exits, reason): (u64, u32, u32),
+    ) -> &mut Self {
+        let body = GuestExitsBody {
+            since_ns: at(from).0,
+            handled_ns: handled * 1_000,
+            longest_ns: handled * 1_000 / u64::from(exits),
+            exits,
+            reason,
+            processor: 2,
+            reserved: 0,
+        };
+        self.push(to, who, 0, Body::GuestExits(body))
     }
 
     /// How many records have been told.

@@ -13,10 +13,10 @@ use crate::host::{CostFact, HostFact};
 use crate::sender::QueueFact;
 use crate::stack::{FrameFact, ModuleFact, StackCounts, StackFact, TakenFact};
 use probe_wire::{
-    AcceptFullBody, BackendRxBody, BlockRequestBody, DirtiedBody, DropBody, EventKind, FileWaitBody, Interrupt,
-    LockSpinBody, NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody, QdiscBody, RanBody, ReclaimBody, Rule,
-    SendHeldBody, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody,
-    WakingBody, XmitBody,
+    AcceptFullBody, BackendRxBody, BlockRequestBody, DirtiedBody, DropBody, EventKind, FileWaitBody, GuestExitsBody,
+    Interrupt, LockSpinBody, NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody, QdiscBody, RanBody, ReclaimBody,
+    Rule, SendHeldBody, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody,
+    TaskForkBody, WakingBody, XmitBody,
 };
 use serde::{Deserialize, Serialize};
 
@@ -126,6 +126,8 @@ pub enum Body {
     LockSpin(LockSpinBody),
     /// A thread that nobody watches left a CPU for which a watched one waits.
     Ran(RanBody),
+    /// The host has handled exits of a guest.
+    GuestExits(GuestExitsBody),
     /// Something that userspace knows.
     Fact(Box<Fact>),
     /// Every record with an earlier time has been read.
@@ -399,6 +401,7 @@ impl Body {
             Self::BlockRequest(_) => EventKind::BlockRequest,
             Self::LockSpin(_) => EventKind::LockSpin,
             Self::Ran(_) => EventKind::Ran,
+            Self::GuestExits(_) => EventKind::GuestExits,
             Self::Fact(_) | Self::Tick => return None,
         })
     }

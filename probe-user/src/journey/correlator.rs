@@ -368,6 +368,7 @@ impl Correlator {
             | Body::Reclaim(_)
             | Body::BlockRequest(_)
             | Body::LockSpin(_)
+            | Body::GuestExits(_)
             | Body::Ran(_)
             | Body::Fact(_)
             | Body::Tick => Joined::Evidence,

@@ -256,6 +256,7 @@ fn names_something(record: &[u8]) -> bool {
         | EventKind::Xmit
         | EventKind::Reclaim
         | EventKind::LockSpin
+        | EventKind::GuestExits
         | EventKind::Softirq
         | EventKind::Neighbour => false,
     })

@@ -144,6 +144,7 @@ impl Attached {
             // A program that was never loaded has nothing to unload.
             let _ = match program {
                 Program::BtfTracePoint(program) => program.unload(),
+                Program::TracePoint(program) => program.unload(),
                 Program::SchedClassifier(program) => program.unload(),
                 _ => Ok(()),
             };
@@ -163,7 +164,7 @@ fn packet_choice(outcome: &Outcome) -> Option<Choice> {
     match outcome {
         Outcome::Attached(choice) => match choice.attach {
             Attach::Tcx(_) | Attach::Clsact(_) => Some(*choice),
-            Attach::BtfTracepoint { .. } | Attach::CpuClock => None,
+            Attach::BtfTracepoint { .. } | Attach::Tracepoint { .. } | Attach::CpuClock => None,
         },
         Outcome::Waiting(_) | Outcome::Refused(_) | Outcome::Excluded => None,
     }

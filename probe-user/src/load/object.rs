@@ -3,7 +3,7 @@
 use aya::{
     Btf, Ebpf, EbpfLoader, RawTracePointRunOptions, TestRun, TestRunOptions, include_bytes_aligned,
     maps::{ArrayOfMaps, Map, MapData, MapError, RingBuf},
-    programs::{BtfTracePoint, ProgramError, RawTracePoint, SchedClassifier},
+    programs::{BtfTracePoint, Program, ProgramError, RawTracePoint, SchedClassifier, TracePoint},
     util::nr_cpus,
 };
 use probe_packet::Prefilter;
@@ -12,7 +12,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zerocopy::IntoBytes;
 
 use super::{LoadError, Request, stacks};
-use crate::{hooks::Choice, source::ring::Rings, symbols};
+use crate::{
+    hooks::{Attach, Choice},
+    source::ring::Rings,
+    symbols,
+};
 
 /// Built by `build.rs` from `probe-ebpf`.
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/probe-ebpf"));
@@ -117,11 +121,25 @@ pub(super) fn load_tracepoint(
     program.load(tracepoint, types)
 }
 
+/// Loads a program for a tracepoint that is known by its format.
+pub(super) fn load_formatted(ebpf: &mut Ebpf, choice: &Choice) -> Result<(), ProgramError> {
+    let program = ebpf.program_mut(choice.program).ok_or(ProgramError::NotLoaded)?;
+    let program: &mut TracePoint = program.try_into()?;
+    program.load()
+}
+
 /// Attaches a tracepoint program that is loaded.
 pub(super) fn attach_tracepoint(ebpf: &mut Ebpf, choice: &Choice) -> Result<(), ProgramError> {
     let program = ebpf.program_mut(choice.program).ok_or(ProgramError::NotLoaded)?;
-    let program: &mut BtfTracePoint = program.try_into()?;
-    program.attach().map(drop)
+    match (program, choice.attach) {
+        (Program::TracePoint(program), Attach::Tracepoint { category, tracepoint, .. }) => {
+            program.attach(category, tracepoint).map(drop)
+        }
+        (program, _) => {
+            let program: &mut BtfTracePoint = program.try_into()?;
+            program.attach().map(drop)
+        }
+    }
 }
 
 /// Loads a packet program, once.

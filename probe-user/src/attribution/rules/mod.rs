@@ -4,12 +4,15 @@
 pub(super) mod accept;
 pub(super) mod drops;
 mod exchange;
+mod guest;
 pub(super) mod handover;
 pub(super) mod outside;
+mod pause;
 pub(super) mod receive;
 mod starvation;
 pub(super) mod thread;
 pub(super) mod transmit;
+mod vcpu;
 pub(super) mod vm;
 mod wait;
 

@@ -445,6 +445,7 @@ fn working(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, work: &Work
         (Role::Server, _) => ("holder of the check", ""),
         (Role::Peer, Some(Cause::AppFutex | Cause::KernelLock)) => ("holder", " wait"),
         (Role::Peer, Some(Cause::VmBackend)) => ("worker of the tap", " wait"),
+        (Role::Peer, Some(Cause::VmGuestInternal)) => ("vCPU", ""),
         (Role::Peer, _) => ("the other side", " wait"),
     };
     let fact = format!("{who} ({name}) was on CPU {on_cpu} of the {whole}{what}");

@@ -1,5 +1,7 @@
 //! `vm.*` and `host.forwarding`: places that the stages alone prove.
 
+use super::guest::Guest;
+use super::pause;
 use super::thread::{Role, Seat, charge};
 use super::transmit::{NOTICEABLE, stays};
 use super::{Leg, counted};
@@ -7,7 +9,7 @@ use crate::attribution::cause::{Cause, Family};
 use crate::attribution::ledger::Offender;
 use crate::attribution::piece::{Charge, Found, Piece};
 use crate::attribution::thread::{Interval, State};
-use crate::clock::MonoNs;
+use crate::clock::{DurNs, MonoNs};
 use crate::event::TaskId;
 use crate::journey::Stage;
 use std::rc::Rc;
@@ -64,9 +66,61 @@ pub(in crate::attribution) fn inside(leg: &Leg<'_>) -> Vec<Piece> {
         from = until;
     }
     if from < leg.to || pieces.is_empty() {
-        pieces.push(opaque(leg, from));
+        let guest = if is_tap(leg) { Guest::of(leg, from) } else { None };
+        match guest {
+            Some(guest) if !blind_end(leg) => pieces.extend(guest.held()),
+            Some(_) | None => pieces.push(unproven(leg, from).unwrap_or_else(|| opaque(leg, from))),
+        }
+        let ring = unseen_ring(leg);
+        pieces
+            .iter_mut()
+            .filter(|piece| piece.from >= from)
+            .for_each(|piece| ring.iter().for_each(|fact| piece.learn(fact.clone())));
     }
     pieces
+}
+
+/// Why not even that it was in the guest is said: a VM that does not get to run looks the same.
+fn unproven(leg: &Leg<'_>, from: MonoNs) -> Option<Piece> {
+    let evidence = leg.evidence;
+    if !is_tap(leg) || leg.to.since(from) < NOTICEABLE {
+        return None;
+    }
+    let name = evidence.interface(leg.start.interface);
+    if evidence.blind().switches {
+        let reason =
+            format!("in the VM behind {name}: whether its vCPUs could run is not known, switches are not watched");
+        return Some(Piece::unexplained(from, leg.to, leg.span, reason));
+    }
+    let holders = &evidence.tap(leg.start.interface)?.holders;
+    let waits = |task: &TaskId| {
+        let intervals = evidence.intervals(*task, from, leg.to);
+        let held_up = |interval: &&Interval<'_>| matches!(interval.state, State::Runnable(_) | State::Stopped { .. });
+        intervals.iter().filter(held_up).fold(DurNs::ZERO, |sum, interval| sum.plus(interval.time()))
+    };
+    let threads = evidence.threads_of(holders);
+    let (most, task) = threads.iter().map(|task| (waits(task), *task)).max()?;
+    (most.0 >= leg.to.since(from).part(MINOR).0.max(1)).then(|| {
+        let who = evidence.name(task, leg.to);
+        let reason = format!("in the VM behind {name}: which of its threads run the guest is not known, and {who} could not run for {most}");
+        Piece::unexplained(from, leg.to, leg.span, reason)
+    })
+}
+
+/// A thread of a VM that is held up for less than this part of a check's time does not matter to it.
+const MINOR: u64 = 4;
+
+/// A check that is not answered may have been dropped, and drops are not watched.
+fn blind_end(leg: &Leg<'_>) -> bool {
+    leg.end.is_none() && leg.evidence.blind().drops
+}
+
+/// Where it was not seen when a packet left a tap's ring, that it may have waited there.
+fn unseen_ring(leg: &Leg<'_>) -> Option<String> {
+    let name = leg.evidence.interface(leg.start.interface);
+    let is_veth = leg.evidence.interface_fact(leg.start.interface).is_some_and(|fact| fact.kind == "veth");
+    (leg.start.stage == Stage::VnicTx && !is_veth)
+        .then(|| format!("the wait in {name}'s ring is part of it: when it was taken out was not seen"))
 }
 
 fn opaque(leg: &Leg<'_>, from: MonoNs) -> Piece {
@@ -75,7 +129,7 @@ fn opaque(leg: &Leg<'_>, from: MonoNs) -> Piece {
         Some(end) => format!("{time} from {} to {}", leg.start.stage.name(), end.stage.name()),
         None => format!("no answer for {time} since {}", leg.start.stage.name()),
     };
-    if leg.end.is_none() && leg.evidence.blind().drops {
+    if blind_end(leg) {
         return Piece::unexplained(from, leg.to, leg.span, format!("{fact}, and drops are not watched"));
     }
     let name = leg.evidence.interface(leg.start.interface);
@@ -85,9 +139,7 @@ fn opaque(leg: &Leg<'_>, from: MonoNs) -> Piece {
     } else {
         format!("the guest behind {name} is opaque from here; whylag inside it can refine this")
     };
-    let ring = (leg.start.stage == Stage::VnicTx && !veth)
-        .then(|| format!("the wait in {name}'s ring is part of it: when it was taken out was not seen"));
-    let charge = Charge::new(Cause::VmGuestInternal, Some(device(leg)), fact).with(ring).with(Some(why));
+    let charge = Charge::new(Cause::VmGuestInternal, Some(device(leg)), fact).with(Some(why));
     Piece::charged(from, leg.to, leg.span, charge)
 }
 
@@ -143,10 +195,28 @@ fn first_run(leg: &Leg<'_>, thread: TaskId) -> MonoNs {
 /// In the tap's ring until its worker takes it. A worker that waits for something else than its
 /// turn (storage, reclaim, a lock) is followed to that; runnable, throttled, asleep or busy it
 /// is `vm.backend`. While nobody has taken it, the worker is whoever took the packet before.
+/// While the VM is paused, nothing is taken: that time is the pause's.
 fn backend(leg: &Leg<'_>) -> Vec<Piece> {
+    let guest = Guest::of(leg, leg.from);
+    let pause = guest.as_ref().and_then(|guest| Some((guest, pause::find(guest, leg, true)?)));
+    let Some((guest, pause)) = pause else { return in_ring(leg) };
+    let charge =
+        pause.charge(leg, guest.vcpus.len()).with(Some(format!("{} took nothing out meanwhile", "its backend")));
+    let mut pieces = vec![Piece::charged(pause.from, pause.to, leg.span, charge)];
+    for (from, to) in [(leg.from, pause.from), (pause.to, leg.to)] {
+        pieces.extend((from < to).then(|| in_ring(&Leg { from, to, ..*leg })).into_iter().flatten());
+    }
+    pieces.sort_by_key(|piece| piece.from);
+    pieces
+}
+
+fn in_ring(leg: &Leg<'_>) -> Vec<Piece> {
     let evidence = leg.evidence;
     let tap = evidence.tap(leg.start.interface);
-    let known = leg.end.map_or_else(|| tap.map(|tap| tap.taker), |end| Some(end.task)).filter(|task| task.tid != 0);
+    let known = leg
+        .end
+        .map_or_else(|| tap.and_then(|tap| tap.taker(leg.from)), |end| Some(end.task))
+        .filter(|task| task.tid != 0);
     let holder = tap.and_then(|tap| tap.holders.first()).map(|tgid| TaskId { tgid: *tgid, tid: *tgid });
     let name = evidence.interface(leg.start.interface);
     let mut fact = match (leg.end, known) {
@@ -172,16 +242,27 @@ fn backend(leg: &Leg<'_>) -> Vec<Piece> {
     pieces
 }
 
+/// The VM of a thread that had the CPU of one of a VM's threads, `of`.
+pub(super) fn machine(leg: &Leg<'_>, offender: &Offender, of: TaskId) -> Option<String> {
+    let machine = leg.evidence.machine(offender.task.tgid)?;
+    let whose = if offender.task.tgid == of.tgid { "the same VM" } else { "the VM" };
+    Some(format!("that is a thread of {whose} {machine}"))
+}
+
 fn settle(piece: &mut Piece, leg: &Leg<'_>, worker: TaskId, fact: &str) {
     let offender = || leg.evidence.offender(worker, leg.to);
     match &mut piece.found {
         Found::Charged(charge) => {
             let charge = Rc::make_mut(charge);
-            let cause = charge.path.last().map_or(Family::App, |cause| cause.row().family);
+            let cause = charge.path.last().copied().unwrap_or(Cause::VmBackend);
             // A packet that wakes a worker is this one as well as an answer from elsewhere.
-            if matches!(cause, Family::App | Family::Vm | Family::Host | Family::Dependency) {
+            if matches!(cause.row().family, Family::App | Family::Vm | Family::Host | Family::Dependency) {
                 charge.path = vec![Cause::VmBackend];
-                charge.offender = Some(offender());
+                // Who had its CPU, or which group was out of quota, if that is known.
+                let others = matches!(cause, Cause::AppRunqueue | Cause::AppQuotaThrottle);
+                let neighbour = charge.offender.take().filter(|_| others);
+                charge.evidence.extend(neighbour.as_ref().and_then(|offender| machine(leg, offender, worker)));
+                charge.offender = Some(neighbour.unwrap_or_else(offender));
             }
             charge.evidence.insert(0, fact.to_owned());
         }

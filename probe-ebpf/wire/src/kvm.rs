@@ -1,0 +1,30 @@
+//! Exits of KVM's guests.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Handling of one exit that is told as soon as it is over, nanoseconds.
+pub const EXIT_TOLD_NS: u64 = 1_000_000;
+/// Handling of several that is told as soon as it comes to this, nanoseconds; less is not told.
+pub const EXITS_TOLD_NS: u64 = 4_000_000;
+
+/// The host has handled exits of a guest on a watched vCPU's thread (the header's), which had its
+/// CPU all that time. The header's time is when the guest was entered again. Exits during which the
+/// thread left its CPU are not in it: a guest's halt is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct GuestExitsBody {
+    /// When the first exit came.
+    pub since_ns: u64,
+    /// How long all of them took, nanoseconds.
+    pub handled_ns: u64,
+    /// How long the longest took, nanoseconds.
+    pub longest_ns: u64,
+    /// How many they were.
+    pub exits: u32,
+    /// Why the guest exited that time, as its processor tells it.
+    pub reason: u32,
+    /// What that processor has: 1 VMX, 2 SVM, 0 if the kernel does not tell.
+    pub processor: u32,
+    /// Zero.
+    pub reserved: u32,
+}

@@ -1,0 +1,104 @@
+//! `vm.paused`: the VMM stopped all vCPUs together, and started them again.
+
+use super::guest::Guest;
+use super::transmit::NOTICEABLE;
+use super::vcpu::{Does, Vcpu, polled};
+use super::{Leg, counted};
+use crate::attribution::cause::Cause;
+use crate::attribution::frame::Wait;
+use crate::attribution::piece::Charge;
+use crate::attribution::thread::Wake;
+use crate::clock::{DurNs, MonoNs};
+use crate::event::TaskId;
+
+/// A VMM starts its vCPUs within so long of one another.
+const TOGETHER: DurNs = DurNs::from_millis(10);
+
+/// A stretch in which a VM was paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pause {
+    pub(super) from: MonoNs,
+    pub(super) to: MonoNs,
+    how: How,
+}
+
+/// How a VM was paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// This thread of the VMM's started the vCPUs again.
+    Resumed(TaskId),
+    /// The threads of all vCPUs, of which this is one, were stopped or frozen from outside.
+    Stopped(TaskId),
+}
+
+/// The pause within a leg, if there was one: of an emulator's VM, which packets that are `untaken`
+/// have to prove.
+pub(super) fn find(guest: &Guest<'_>, leg: &Leg<'_>, untaken: bool) -> Option<Pause> {
+    stopped(guest, leg).or_else(|| resumed(guest, leg, untaken))
+}
+
+/// The threads of all vCPUs were stopped at one time.
+fn stopped(guest: &Guest<'_>, leg: &Leg<'_>) -> Option<Pause> {
+    let stops = |vcpu: &Vcpu<'_>| {
+        let stops = vcpu.turns.iter().filter(|turn| turn.does == Does::Stopped).map(|turn| turn.interval);
+        stops.max_by_key(|at| at.time()).map(|at| (at.from, at.to))
+    };
+    let stops: Vec<(MonoNs, MonoNs)> = guest.vcpus.iter().map(stops).collect::<Option<_>>()?;
+    let from = stops.iter().map(|(from, _)| *from).max()?.max(leg.from);
+    let to = stops.iter().map(|(_, to)| *to).min()?.min(leg.to);
+    let task = guest.vcpus.first()?.task;
+    (from < to && to.since(from) >= NOTICEABLE).then_some(Pause { from, to, how: How::Stopped(task) })
+}
+
+/// Every vCPU slept in its VMM all that time, no one woke any of them, and one thread of the VMM,
+/// which had waited in its event loop, started all together. An emulator's vCPUs sleep so too while
+/// their guest is halted, but a halted guest is handed its packets: of theirs, `untaken` must be true.
+fn resumed(guest: &Guest<'_>, leg: &Leg<'_>, untaken: bool) -> Option<Pause> {
+    let sleeps: Vec<(MonoNs, &Wake)> =
+        guest.vcpus.iter().map(|vcpu| slept(leg, vcpu, untaken)).collect::<Option<_>>()?;
+    let from = sleeps.iter().map(|(from, _)| *from).max()?.max(leg.from);
+    let (first, last) = (sleeps.iter().map(|(_, wake)| wake.at).min()?, sleeps.iter().map(|(_, wake)| wake.at).max()?);
+    let resumer = sleeps.first()?.1.waker.task;
+    let by_one = sleeps.iter().all(|(_, wake)| wake.by_thread() && wake.waker.task == resumer);
+    let of_vmm = guest.vcpus.iter().any(|vcpu| vcpu.task.tgid == resumer.tgid && vcpu.task != resumer);
+    let to = first.min(leg.to);
+    let together = last.since(first) <= TOGETHER && to.since(from) >= NOTICEABLE && from < to;
+    let rested = together && by_one && of_vmm && polled(leg.evidence, resumer, from, to);
+    (rested && !woken_by_packet(leg, resumer, from, to)).then_some(Pause { from, to, how: How::Resumed(resumer) })
+}
+
+/// The last sleep in a futex of a vCPU, and what ended it.
+fn slept<'a>(leg: &Leg<'_>, vcpu: &'a Vcpu<'a>, untaken: bool) -> Option<(MonoNs, &'a Wake)> {
+    let evidence = leg.evidence;
+    let in_vmm = |blocked| evidence.wait(blocked).is_some_and(|(wait, _)| wait == Wait::Futex);
+    let sleeps = vcpu.sleeps().filter(|(blocked, ..)| in_vmm(blocked) && !evidence.is_guest_halt(blocked));
+    let (blocked, at, _) = sleeps.max_by_key(|(_, at, _)| at.time())?;
+    (vcpu.kvm || untaken).then_some((blocked.from.max(at.from.min(leg.from)), blocked.wake?))
+}
+
+/// Whether a packet ended the rest of the thread that started them.
+fn woken_by_packet(leg: &Leg<'_>, resumer: TaskId, from: MonoNs, to: MonoNs) -> bool {
+    let life = leg.evidence.life_at(resumer, to);
+    let last = life.and_then(|life| life.wakes_before(to).next()).filter(|wake| wake.at >= from);
+    last.is_some_and(Wake::by_packet)
+}
+
+impl Pause {
+    /// It as a cause.
+    pub(super) fn charge(self, leg: &Leg<'_>, vcpus: usize) -> Charge {
+        let evidence = leg.evidence;
+        let (task, how) = match self.how {
+            How::Resumed(task) => (task, format!("{} then started them together", evidence.name(task, self.to))),
+            How::Stopped(task) => (task, "their threads were stopped or frozen, not by their VMM".to_owned()),
+        };
+        let name = evidence.interface(leg.start.interface);
+        let fact = format!(
+            "all of the {} of the guest behind {name} were off the CPU for {}, and nothing woke one",
+            counted(vcpus as u64, "vCPU"),
+            self.to.since(self.from)
+        );
+        let main = TaskId { tgid: task.tgid, tid: task.tgid };
+        let whose = evidence.offender(main, self.to);
+        Charge::new(Cause::VmPaused, Some(whose), fact).with(Some(how))
+    }
+}
