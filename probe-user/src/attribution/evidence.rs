@@ -491,7 +491,7 @@ impl Evidence {
     fn taken(&mut self, event: &Event, body: &BackendRxBody) {
         let id = InterfaceId { netns: body.netns, ifindex: body.ifindex };
         if self.interfaces.contains_key(&id) {
-            self.taps.take(id, body.skb, event.task);
+            self.taps.take(id, event.at, body.skb, event.task);
         }
     }
 

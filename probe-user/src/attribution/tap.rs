@@ -17,6 +17,7 @@ struct Handed {
     at: MonoNs,
     skb: u64,
     queue: u32,
+    taken: Option<MonoNs>,
 }
 
 /// Who takes packets out of a tap's rings.
@@ -48,11 +49,23 @@ impl Tap {
         if self.handed.len() >= MAX_HANDED {
             self.handed.pop_front();
         }
-        self.handed.push_back(Handed { at, skb, queue });
+        self.handed.push_back(Handed { at, skb, queue, taken: None });
     }
 
-    fn take(&mut self, skb: u64, task: TaskId) {
-        let queue = self.handed.iter().rev().find(|handed| handed.skb == skb).map_or(0, |handed| handed.queue);
+    /// Whether a packet that was handed to it between `from` and `to` lay there until `to`.
+    pub(super) fn left(&self, from: MonoNs, to: MonoNs) -> bool {
+        let begin = self.handed.partition_point(|handed| handed.at < from);
+        let within = self.handed.range(begin..).take_while(|handed| handed.at < to);
+        let lay = |handed: &Handed| to.since(handed.at) >= SOON && handed.taken.is_none_or(|taken| taken >= to);
+        within.into_iter().any(lay)
+    }
+
+    fn take(&mut self, at: MonoNs, skb: u64, task: TaskId) {
+        let handed = self.handed.iter_mut().rev().find(|handed| handed.skb == skb);
+        let queue = handed.map_or(0, |handed| {
+            handed.taken = Some(at);
+            handed.queue
+        });
         match self.takers.iter_mut().find(|(known, _)| *known == queue) {
             Some((_, taker)) => *taker = task,
             None => self.takers.push((queue, task)),
@@ -82,8 +95,8 @@ impl Taps {
     }
 
     /// A thread took a packet out.
-    pub(super) fn take(&mut self, id: InterfaceId, skb: u64, task: TaskId) {
-        self.0.entry(id).or_default().take(skb, task);
+    pub(super) fn take(&mut self, id: InterfaceId, at: MonoNs, skb: u64, task: TaskId) {
+        self.0.entry(id).or_default().take(at, skb, task);
     }
 
     /// The taps that a process holds.
@@ -103,7 +116,7 @@ mod tests {
         taps.hold(TAP, &[SERVER.0]);
         for (us, skb, queue, who) in [(10, 1, 0, SERVER), (20, 2, 1, WORKER)] {
             taps.hand(TAP, at(us), skb, queue);
-            taps.take(TAP, skb, who.id());
+            taps.take(TAP, at(us + 2), skb, who.id());
         }
         taps.hand(TAP, at(103), 3, 1);
         taps.hand(TAP, at(5_000), 4, 2);
@@ -111,6 +124,7 @@ mod tests {
         assert_eq!(tap.taker(at(100)), Some(WORKER.id()));
         assert_eq!(tap.taker(at(4_999)), None, "nobody was seen to empty that queue");
         assert_eq!(tap.taker(at(9_000)), None, "which queue it is in is not known");
+        assert!(tap.left(at(100), at(4_000)) && !tap.left(at(0), at(50)) && !tap.left(at(104), at(4_000)));
         assert_eq!(taps.held_by(SERVER.0).collect::<Vec<_>>(), [TAP]);
     }
 

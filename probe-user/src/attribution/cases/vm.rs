@@ -45,6 +45,7 @@ pub(super) const CASES: &[Case] = &[
     unresolved("a vCPU of KVM is on a CPU, and exits are not watched", exits_unwatched),
     case("a guest halts until a timer of its own", idles, &[Cause::VmGuestInternal], "tap0", 95),
     case("a vCPU of an emulator waits for a CPU", emulated_steal, &[Cause::VmVcpuSteal], "hog", 95),
+    unresolved("an emulator's VM is paused or halted until its monitor is told something", emulated_told),
     case("a guest halts in an emulator", emulated_idle, &[Cause::VmGuestInternal], "tap0", 95),
     case(
         "the main loop of an emulator has no CPU, and ends the halt",
@@ -194,6 +195,13 @@ fn emulated_idle() -> Story {
     let mut story = woken(FUTEX, QEMU, TCG);
     story.runs(140, TCG).sleeps(200, TCG, 1, FUTEX).wakes(98 * MS, QEMU, TCG).runs(98 * MS + 5, TCG);
     story.wakes(97 * MS, IDLE, QEMU).runs(97 * MS + 5, QEMU).sleeps(98 * MS + 50, QEMU, 1, EPOLL);
+    story
+}
+
+fn emulated_told() -> Story {
+    let mut story = woken(FUTEX, QEMU, TCG);
+    story.runs(140, TCG).sleeps(200, TCG, 1, FUTEX).wakes(98 * MS, QEMU, TCG).runs(98 * MS + 5, TCG);
+    story.wakes(97 * MS, MONITOR, QEMU).runs(97 * MS + 5, QEMU).sleeps(98 * MS + 50, QEMU, 1, EPOLL);
     story
 }
 
@@ -404,6 +412,20 @@ fn a_busy_guest_and_a_halted_one_are_told_apart() {
     let (meaning, facts) = told(idles);
     assert!(meaning.ends_with("waits by its own choice"), "{meaning}");
     assert!(facts.contains("of the 1 vCPU of the guest behind tap0 none ran or could run for"), "{facts}");
+}
+
+/// The ring of a VM fills up because its vCPU waits for a CPU: the packet is dropped, and told is why.
+#[test]
+fn a_ring_that_is_full_tells_what_the_vm_did() {
+    let mut story = vm();
+    story.sleeps(0, TCG, 1, FUTEX).wakes(50, QEMU, TCG).runs_after(98 * MS, TCG, HOG);
+    let tap = crate::attribution::story::TAP;
+    story.dropped(90 * MS, "FULL_RING", "tun_net_xmit").journey.drops.iter_mut().for_each(|drop| drop.interface = tap);
+    if let Outcome::Lost(crate::journey::Loss::Dropped(drop)) = &mut story.journey.outcome {
+        drop.interface = tap;
+    }
+    let facts = longest(&story.judge(), Cause::NicDrop).evidence.join("; ");
+    assert!(facts.contains("its vCPU (pid 700/703 CPU 0/TCG) had waited "), "{facts}");
 }
 
 #[test]

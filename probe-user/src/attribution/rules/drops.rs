@@ -7,10 +7,14 @@ use crate::attribution::ledger::Offender;
 use crate::attribution::piece::{Charge, Piece};
 use crate::attribution::thread::State;
 use crate::clock::{DurNs, MonoNs};
+use crate::event::TaskId;
 use crate::journey::{Custody, Loss, Outcome, PacketDrop, Perspective};
+use crate::target::VmThreadRole;
 
 /// How far back to look at what the reader of a full socket did.
 const LOOK_BACK: DurNs = DurNs::from_secs(2);
+/// Most vCPUs of which is said what they did.
+const MOST_VCPUS: usize = 4;
 
 /// Drop reasons by name, without the `SKB_DROP_REASON_` prefix; a trailing `*` stands for any
 /// rest. Reasons that stand here under no cause prove none by themselves.
@@ -170,6 +174,7 @@ fn by_reason(reason: &str) -> Option<Cause> {
 fn charge(leg: &Leg<'_>, drop: &PacketDrop, cause: Cause) -> Charge {
     let (offender, fact) = match cause {
         Cause::AppSocketQueue => full_socket(leg, drop),
+        Cause::NicDrop => (Some(device(leg, drop)), full_ring(leg, drop)),
         _ => (Some(device(leg, drop)), None),
     };
     let offender = offender.filter(|offender| *offender != Offender::default());
@@ -225,22 +230,39 @@ fn full_socket(leg: &Leg<'_>, drop: &PacketDrop) -> (Option<Offender>, Option<St
 }
 
 /// The state its reader was in when the packet was dropped.
-pub(super) fn reader_did(leg: &Leg<'_>, reader: crate::event::TaskId, at: MonoNs) -> Option<String> {
+pub(super) fn reader_did(leg: &Leg<'_>, reader: TaskId, at: MonoNs) -> Option<String> {
+    did(leg, "its reader", reader, at)
+}
+
+/// What those did who could have emptied a tap's ring, when it was too full for the packet: its worker
+/// and the VM's vCPUs.
+fn full_ring(leg: &Leg<'_>, drop: &PacketDrop) -> Option<String> {
+    let evidence = leg.evidence;
+    let tap = evidence.tap(drop.interface)?;
+    let is_vcpu = |task: &TaskId| VmThreadRole::by_name(&evidence.offender(*task, drop.at).comm) == VmThreadRole::Vcpu;
+    let vcpus = evidence.threads_of(&tap.holders).into_iter().filter(is_vcpu).take(MOST_VCPUS);
+    let worker = tap.taker(drop.at).map(|task| ("its worker", task));
+    let all = worker.into_iter().chain(vcpus.map(|task| ("its vCPU", task)));
+    let facts: Vec<String> = all.filter_map(|(who, task)| did(leg, who, task, drop.at)).collect();
+    (!facts.is_empty()).then(|| facts.join("; "))
+}
+
+fn did(leg: &Leg<'_>, who: &str, task: TaskId, at: MonoNs) -> Option<String> {
     let evidence = leg.evidence;
     let back = at.before(LOOK_BACK);
-    let changed = evidence.life_at(reader, at).and_then(|life| life.last_change_before(at));
-    let intervals = evidence.intervals(reader, changed.map_or(back, |changed| changed.max(back)), at);
+    let changed = evidence.life_at(task, at).and_then(|life| life.last_change_before(at));
+    let intervals = evidence.intervals(task, changed.map_or(back, |changed| changed.max(back)), at);
     let last = intervals.last().map(|interval| (interval.to.since(interval.from), interval.state))?;
-    let name = evidence.name(reader, at);
+    let name = evidence.name(task, at);
     Some(match last {
-        (time, State::OnCpu(_)) => format!("its reader ({name}) had been on CPU for {time}"),
-        (time, State::Runnable(_)) => format!("its reader ({name}) had waited {time} for a CPU"),
+        (time, State::OnCpu(_)) => format!("{who} ({name}) had been on CPU for {time}"),
+        (time, State::Runnable(_)) => format!("{who} ({name}) had waited {time} for a CPU"),
         (time, State::Blocked(blocked)) => match evidence.wait(&blocked) {
-            Some((_, frame)) => format!("its reader ({name}) had been asleep in {frame} for {time}"),
-            None => format!("its reader ({name}) had been asleep for {time}"),
+            Some((_, frame)) => format!("{who} ({name}) had been asleep in {frame} for {time}"),
+            None => format!("{who} ({name}) had been asleep for {time}"),
         },
-        (time, State::Stopped { .. }) => format!("its reader ({name}) had been stopped for {time}"),
-        (_, State::Unknown(reason)) => format!("what its reader ({name}) did is not known: {reason}"),
+        (time, State::Stopped { .. }) => format!("{who} ({name}) had been stopped for {time}"),
+        (_, State::Unknown(reason)) => format!("what {who} ({name}) did is not known: {reason}"),
     })
 }
 

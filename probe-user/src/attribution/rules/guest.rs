@@ -24,6 +24,7 @@ const WAITS: &str = "delivered to the guest, and the guest waits by its own choi
 const HELD: &str = "a vCPU has work and does not run it: it waits inside its VMM";
 const EXITS: &str = "a vCPU has work and does not run it: the host handles exits of its guest";
 const UNTOLD: &str = "its vCPU was on a CPU, and whether that ran the guest or handled an exit of it is not watched";
+const PAUSED_OR_HALTED: &str = "in the VM: its vCPUs slept until its VMM was told something, and whether it was paused or its guest halted looks the same";
 const STOPPED: &str = "a vCPU has work and does not run it: its thread is stopped or frozen";
 const DISAGREE: &str =
     "a vCPU ran or was halted while another waited, and which of them held the check is not known from the host";
@@ -66,12 +67,23 @@ impl<'a> Guest<'a> {
 
     /// What the VM did with the check from when it had it.
     pub(super) fn held(&self) -> Vec<Piece> {
-        let Some(pause) = pause::find(self, self.leg, false) else { return self.worked() };
-        let paused = Piece::charged(pause.from, pause.to, self.leg.span, pause.charge(self.leg, self.vcpus.len()));
-        let outside = self.worked().into_iter().flat_map(|piece| piece.without(pause.from, pause.to));
+        let span = self.leg.span;
+        let paused = if let Some(pause) = pause::find(self, self.leg, false) {
+            Piece::charged(pause.from, pause.to, span, pause.charge(self.leg, self.vcpus.len()))
+        } else if let Some(pause) = self.suspected_pause() {
+            Piece::unexplained(pause.from, pause.to, span, PAUSED_OR_HALTED)
+        } else {
+            return self.worked();
+        };
+        let pause = (paused.from, paused.to);
+        let outside = self.worked().into_iter().flat_map(|piece| piece.without(pause.0, pause.1));
         let mut pieces: Vec<Piece> = outside.chain([paused]).collect();
         pieces.sort_by_key(|piece| piece.from);
         pieces
+    }
+
+    fn suspected_pause(&self) -> Option<pause::Pause> {
+        pause::suspected(self, self.leg).filter(|_| self.disk(self.on_the_way().as_deref()).is_none())
     }
 
     fn worked(&self) -> Vec<Piece> {

@@ -34,7 +34,13 @@ enum How {
 /// The pause within a leg, if there was one: of an emulator's VM, which packets that are `untaken`
 /// have to prove.
 pub(super) fn find(guest: &Guest<'_>, leg: &Leg<'_>, untaken: bool) -> Option<Pause> {
-    stopped(guest, leg).or_else(|| resumed(guest, leg, untaken))
+    stopped(guest, leg).or_else(|| resumed(guest, leg).filter(|pause| untaken || pause.is_proven(guest, leg)))
+}
+
+/// A stretch in which an emulator's VM was paused or its guest halted, which looks the same: it went
+/// on because some thread told its event loop to, and not because of a timer or a packet.
+pub(super) fn suspected(guest: &Guest<'_>, leg: &Leg<'_>) -> Option<Pause> {
+    resumed(guest, leg).filter(|pause| !pause.is_proven(guest, leg) && pause.was_told(leg))
 }
 
 /// The threads of all vCPUs were stopped at one time.
@@ -52,10 +58,9 @@ fn stopped(guest: &Guest<'_>, leg: &Leg<'_>) -> Option<Pause> {
 
 /// Every vCPU slept in its VMM all that time, no one woke any of them, and one thread of the VMM,
 /// which had waited in its event loop, started all together. An emulator's vCPUs sleep so too while
-/// their guest is halted, but a halted guest is handed its packets: of theirs, `untaken` must be true.
-fn resumed(guest: &Guest<'_>, leg: &Leg<'_>, untaken: bool) -> Option<Pause> {
-    let sleeps: Vec<(MonoNs, &Wake)> =
-        guest.vcpus.iter().map(|vcpu| slept(leg, vcpu, untaken)).collect::<Option<_>>()?;
+/// their guest is halted.
+fn resumed(guest: &Guest<'_>, leg: &Leg<'_>) -> Option<Pause> {
+    let sleeps: Vec<(MonoNs, &Wake)> = guest.vcpus.iter().map(|vcpu| slept(leg, vcpu)).collect::<Option<_>>()?;
     let from = sleeps.iter().map(|(from, _)| *from).max()?.max(leg.from);
     let (first, last) = (sleeps.iter().map(|(_, wake)| wake.at).min()?, sleeps.iter().map(|(_, wake)| wake.at).max()?);
     let resumer = sleeps.first()?.1.waker.task;
@@ -68,12 +73,12 @@ fn resumed(guest: &Guest<'_>, leg: &Leg<'_>, untaken: bool) -> Option<Pause> {
 }
 
 /// The last sleep in a futex of a vCPU, and what ended it.
-fn slept<'a>(leg: &Leg<'_>, vcpu: &'a Vcpu<'a>, untaken: bool) -> Option<(MonoNs, &'a Wake)> {
+fn slept<'a>(leg: &Leg<'_>, vcpu: &'a Vcpu<'a>) -> Option<(MonoNs, &'a Wake)> {
     let evidence = leg.evidence;
     let in_vmm = |blocked| evidence.wait(blocked).is_some_and(|(wait, _)| wait == Wait::Futex);
     let sleeps = vcpu.sleeps().filter(|(blocked, ..)| in_vmm(blocked) && !evidence.is_guest_halt(blocked));
     let (blocked, at, _) = sleeps.max_by_key(|(_, at, _)| at.time())?;
-    (vcpu.kvm || untaken).then_some((blocked.from.max(at.from.min(leg.from)), blocked.wake?))
+    Some((blocked.from.max(at.from.min(leg.from)), blocked.wake?))
 }
 
 /// Whether a packet ended the rest of the thread that started them.
@@ -84,6 +89,20 @@ fn woken_by_packet(leg: &Leg<'_>, resumer: TaskId, from: MonoNs, to: MonoNs) -> 
 }
 
 impl Pause {
+    /// KVM's vCPUs sleep elsewhere while their guest is halted, and a halted guest is handed its packets.
+    fn is_proven(self, guest: &Guest<'_>, leg: &Leg<'_>) -> bool {
+        let left = || leg.evidence.tap(leg.start.interface).is_some_and(|tap| tap.left(self.from, self.to));
+        guest.vcpus.iter().all(|vcpu| vcpu.kvm) || left()
+    }
+
+    /// Whether a thread ended the rest of the one that started the vCPUs.
+    fn was_told(self, leg: &Leg<'_>) -> bool {
+        let How::Resumed(task) = self.how else { return false };
+        let life = leg.evidence.life_at(task, self.to);
+        let last = life.and_then(|life| life.wakes_before(self.to).next()).filter(|wake| wake.at >= self.from);
+        last.is_none_or(|wake| !wake.by_timer() && !wake.by_packet())
+    }
+
     /// It as a cause.
     pub(super) fn charge(self, leg: &Leg<'_>, vcpus: usize) -> Charge {
         let evidence = leg.evidence;
