@@ -277,7 +277,10 @@ fn machines(page: &mut Page, report: &Report) {
             count(VmThreadRole::Io),
             count(VmThreadRole::Main)
         );
-        page.fact(&machine.name, &format!("{} (pid {}), {taps}; {threads}", machine.comm, machine.tgid));
+        let disks: Vec<_> =
+            machine.disks.iter().map(|disk| format!("{} on {}", disk.path.display(), disk.device)).collect();
+        let disks = if disks.is_empty() { String::new() } else { format!("; disks: {}", disks.join(", ")) };
+        page.fact(&machine.name, &format!("{} (pid {}), {taps}; {threads}{disks}", machine.comm, machine.tgid));
     }
 }
 

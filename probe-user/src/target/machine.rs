@@ -1,10 +1,11 @@
 //! Virtual machines: which processes run one, and what their threads do.
 
-use super::model::{Interface, Machine, VmThread, VmThreadRole, Vmm};
+use super::model::{Disk, Interface, Machine, VmThread, VmThreadRole, Vmm};
 use super::process::{Process, numbered, text};
 use std::collections::HashSet;
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
 /// VMs among the processes: known programs that hold a KVM machine or run guests by emulation,
 /// and whoever else holds a tap.
@@ -26,11 +27,53 @@ pub(super) fn find(processes: &[Process], interfaces: &[Interface]) -> Vec<Machi
             taps,
             threads: threads(process.tgid).chain(workers.iter().flat_map(|worker| threads(worker.tgid))).collect(),
             vhost_tgids: workers.iter().map(|worker| worker.tgid).collect(),
+            disks: disks(process.tgid),
             cgroup: process.cgroup.clone(),
         })
     };
     let helpers: HashSet<u32> = kernel_workers.iter().map(|(worker, _)| worker.tgid).collect();
     processes.iter().filter(|process| !helpers.contains(&process.tgid)).filter_map(machine).collect()
+}
+
+/// Smaller files that a VMM can write are its logs, sockets' locks and such.
+const LEAST_DISK_BYTES: u64 = 1 << 20;
+/// `O_ACCMODE`, and what is no write in it.
+const ACCESS: u32 = 3;
+const READ_ONLY: u32 = 0;
+
+/// What a VMM has open as disks: block devices, and large files that it can write.
+fn disks(tgid: u32) -> Vec<Disk> {
+    let process = PathBuf::from(format!("/proc/{tgid}"));
+    let mut disks: Vec<_> = numbered(&process.join("fd")).filter_map(|number| disk(&process, number)).collect();
+    disks.sort();
+    disks.dedup();
+    disks
+}
+
+fn disk(process: &Path, number: u32) -> Option<Disk> {
+    let file = process.join(format!("fd/{number}"));
+    let path = fs::read_link(&file).ok().filter(|path| path.is_absolute() && !path.starts_with("/dev/shm"))?;
+    let meta = fs::metadata(&file).ok()?;
+    let kind = meta.file_type();
+    if kind.is_block_device() {
+        return Some(Disk { path, device: device(meta.rdev()) });
+    }
+    let large = kind.is_file() && meta.len() >= LEAST_DISK_BYTES;
+    let writes = || text(&process.join(format!("fdinfo/{number}"))).is_some_and(|info| can_write(&info));
+    (large && writes()).then(|| Disk { path, device: device(meta.dev()) })
+}
+
+/// By the line `flags:`, which is octal.
+fn can_write(info: &str) -> bool {
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+    flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok()).is_some_and(|flags| flags & ACCESS != READ_ONLY)
+}
+
+fn device(number: u64) -> String {
+    let numbers = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+    let name = fs::read_link(format!("/sys/dev/block/{numbers}")).ok();
+    let name = name.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+    name.unwrap_or(numbers)
 }
 
 /// Names are cut to 15 characters by the kernel. `kvm` is QEMU's name on Proxmox.
@@ -58,6 +101,8 @@ fn threads(tgid: u32) -> impl Iterator<Item = VmThread> {
     tids.into_iter().filter_map(move |tid| {
         let comm = text(&directory.join(format!("{tid}/comm")))?.trim_end().to_owned();
         let role = match VmThreadRole::by_name(&comm) {
+            // It has the registers of the vCPU's thread that began it (Linux 6.14).
+            VmThreadRole::Main if comm.starts_with("kvm-nx-lpage") => VmThreadRole::Main,
             VmThreadRole::Main
                 if text(&directory.join(format!("{tid}/syscall"))).is_some_and(|call| is_kvm_run(&call)) =>
             {
@@ -136,6 +181,19 @@ mod tests {
         assert!(is_kvm_run("16 0x1c 0xae80 0x0 0x7f3 0x0 0x0 0x7ffc 0x7f21\n"));
         assert!(!is_kvm_run("running\n"));
         assert_eq!((vhost_owner("vhost-4711"), vhost_owner("vhost")), (Some(4711), None));
+    }
+
+    #[test]
+    fn what_can_be_written_and_is_large_is_a_disk() {
+        assert!(can_write("pos:\t0\nflags:\t0100002\n") && can_write("flags:\t0140001\n"));
+        assert!(!can_write("flags:\t0100000\n") && !can_write("flags:\t\n") && !can_write(""));
+        let path = std::env::temp_dir().join(format!("whylag-disk-{}", std::process::id()));
+        let file = fs::File::create(&path).expect("a file");
+        let found = || disks(std::process::id()).into_iter().any(|disk| disk.path == path);
+        assert!(!found());
+        file.set_len(LEAST_DISK_BYTES).expect("room");
+        assert!(found());
+        fs::remove_file(&path).expect("the file");
     }
 
     #[test]

@@ -21,7 +21,8 @@ mod watch;
 pub use discovery::Discovery;
 pub(crate) use link::{Rings, rings};
 pub use model::{
-    Container, Gap, Interface, LinkState, Machine, Namespace, Offloads, Peer, QueueLimits, VmThread, VmThreadRole, Vmm,
+    Container, Disk, Gap, Interface, LinkState, Machine, Namespace, Offloads, Peer, QueueLimits, VmThread,
+    VmThreadRole, Vmm,
 };
 pub(crate) use netns::cookie as namespace_cookie;
 pub use port::Transport;

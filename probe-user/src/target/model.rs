@@ -220,8 +220,20 @@ pub struct Machine {
     pub threads: Vec<VmThread>,
     /// Processes of those vhost workers.
     pub vhost_tgids: Vec<u32>,
+    /// Files and devices that it has open as disks of its guest, as far as that can be told.
+    pub disks: Vec<Disk>,
     /// Its cgroup.
     pub cgroup: String,
+}
+
+/// What a VM has open as a disk: a block device, or a large file that it can write.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Disk {
+    /// Path by which the VMM opened it.
+    pub path: PathBuf,
+    /// The block device that it is or lies on, such as `sda1`; its numbers where it has no name, as of
+    /// some file systems.
+    pub device: String,
 }
 
 /// A container: processes of one container cgroup.

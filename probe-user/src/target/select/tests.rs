@@ -53,6 +53,7 @@ fn host() -> Discovery {
         taps: vec![InterfaceId { netns: HOME, ifindex: 4 }],
         threads: Vec::new(),
         vhost_tgids: vec![501],
+        disks: Vec::new(),
         cgroup: String::new(),
     };
     let container = |id: &str, tgid, netns| Container {
