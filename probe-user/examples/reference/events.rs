@@ -8,7 +8,7 @@ use syn::{Attribute, Expr, ExprLit, Field, Fields, Item, ItemStruct, Lit, Meta};
 use crate::markdown::{code, heading, table};
 
 /// The wire crate's files, in the order of the page.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     include_str!("../../../probe-ebpf/wire/src/kind.rs"),
     include_str!("../../../probe-ebpf/wire/src/header.rs"),
     include_str!("../../../probe-ebpf/wire/src/net.rs"),
@@ -18,6 +18,7 @@ const SOURCES: [&str; 9] = [
     include_str!("../../../probe-ebpf/wire/src/storage.rs"),
     include_str!("../../../probe-ebpf/wire/src/block.rs"),
     include_str!("../../../probe-ebpf/wire/src/lock.rs"),
+    include_str!("../../../probe-ebpf/wire/src/kvm.rs"),
 ];
 
 pub(crate) fn page() -> Result<String> {

@@ -81,6 +81,7 @@ fn choice(choice: &Choice) -> String {
         Attach::BtfTracepoint { tracepoint, arguments } => {
             format!("`{way}` `{tracepoint}` with {arguments} or more arguments")
         }
+        Attach::Tracepoint { category, tracepoint, .. } => format!("`{way}` `{category}:{tracepoint}`"),
         Attach::CpuClock => format!("`{way}` `cpu-clock` on each CPU"),
     }
 }
