@@ -435,9 +435,6 @@ const GUEST: Case = Case {
 /// A guest's own work on a check.
 const INSIDE: &[&str] = &["vm.guest_internal"];
 
-/// Why a virtual CPU that cannot run passes for the guest's own affair.
-const NO_VCPUS: Option<&str> = Some("whylag does not watch the threads of virtual CPUs");
-
 /// Of what goes on in a guest, the host says no more.
 const fn inside_guest() -> Expect {
     Expect { offender: None, ..slow(INSIDE, "") }
@@ -1564,7 +1561,6 @@ pub const CASES: &[Case] = &[
         fault_ms: 700,
         expect: Expect { offender: None, ..slow(&["vm.paused"], "") },
         proof: Counter::FaultLog,
-        gap: NO_VCPUS,
         ..GUEST
     },
     Case {
@@ -1576,7 +1572,6 @@ pub const CASES: &[Case] = &[
         expect: slow(&["vm.vcpu_steal"], "batch-report"),
         twin_of: Some("guest-handler-computes"),
         proof: Counter::VcpuRunDelay,
-        gap: NO_VCPUS,
         ..GUEST
     },
     Case {
@@ -1587,7 +1582,6 @@ pub const CASES: &[Case] = &[
         expect: Expect { beside: INSIDE, ..slow(&["vm.vcpu_steal"], "batch-report") },
         twin_of: Some("guest-handler-computes"),
         proof: Counter::VcpuRunDelay,
-        gap: NO_VCPUS,
         ..GUEST
     },
     Case {
@@ -1598,7 +1592,6 @@ pub const CASES: &[Case] = &[
         expect: Expect { beside: INSIDE, ..slow(&["vm.vcpu_steal"], "CPU 0/TCG") },
         twin_of: Some("guest-lock-held"),
         proof: Counter::VcpuRunDelay,
-        gap: NO_VCPUS,
         ..GUEST
     },
     Case {
@@ -1608,7 +1601,6 @@ pub const CASES: &[Case] = &[
         expect: Expect { offender: None, ..slow(&["vm.vcpu_steal"], "") },
         twin_of: Some("guest-crowded-out"),
         proof: Counter::Throttled,
-        gap: NO_VCPUS,
         ..GUEST
     },
     Case {
@@ -1618,7 +1610,6 @@ pub const CASES: &[Case] = &[
         expect: Expect { offender: None, ..slow(&["vm.paused"], "") },
         twin_of: Some("guest-handler-sleeps"),
         proof: Counter::FaultLog,
-        gap: NO_VCPUS,
         ..GUEST
     },
     Case {
@@ -1627,7 +1618,7 @@ pub const CASES: &[Case] = &[
         server: guest_apart(Part::MainLoop, 0),
         fault: Fault::RealtimeHog,
         fault_ms: 900,
-        expect: slow(&["vm.backend"], "qemu-system-x86"),
+        expect: slow(&["vm.backend"], "batch-report"),
         twin_of: Some("guest-starved"),
         proof: Counter::VmmRunDelay,
         ..GUEST
@@ -1638,7 +1629,7 @@ pub const CASES: &[Case] = &[
         server: Server::Guest(Guest { apart: Some(Part::MainLoop), queues: 2, vcpus: 2, ..ECHO_GUEST }),
         fault: Fault::RealtimeHog,
         fault_ms: 900,
-        expect: slow(&["vm.backend"], "qemu-system-x86"),
+        expect: slow(&["vm.backend"], "batch-report"),
         twin_of: Some("guest-starved"),
         proof: Counter::VmmRunDelay,
         ..GUEST
