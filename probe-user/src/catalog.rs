@@ -368,7 +368,7 @@ pub const FIELDS: &[Field] = &[
     time(Q, "started_at", "start of the first window of counting in which a check waited there"),
     time(Q, "ended_at", "end of the last such window"),
     count(Q, "checks", "slow and lost checks that waited there, or were dropped"),
-    ns(Q, "wait_ns", "how long they waited, summed; of a dropped check, as long as its client waited in vain"),
+    ns(Q, "wait_ns", "how long they waited, summed; of a dropped check, until the drop"),
     count(
         Q,
         "packets",

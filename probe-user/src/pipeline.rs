@@ -3,7 +3,7 @@
 //! Records come in as bytes, [`Output`] values go out. Pure: no clock, no file, no socket, no
 //! channel. Time enters only inside records, so a replay of a recording equals the live run.
 
-use crate::attribution::{Activity, Attributor, Episode, Evidence, Judged, Lapse, Lapses};
+use crate::attribution::{Activity, Attributor, Episode, Evidence, Judged, Lapse, Lapses, queue_waits};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Body, Event, Fact, InterfaceId, Orderer, RunFact, decode};
 use crate::join::JoinReport;
@@ -240,7 +240,7 @@ impl Conclude {
             self.left_out.brief += u64::from(judged.brief);
             verdicts.summary.push(&judged);
             if judged.journey.outcome != Outcome::Open {
-                verdicts.queues.push(&self.evidence.queues().waits(&judged));
+                verdicts.queues.push(&queue_waits(&self.evidence, &judged));
             }
             out(Output::Journey(Box::new(judged)));
         }

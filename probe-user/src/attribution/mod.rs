@@ -47,7 +47,7 @@ pub use cause::{CAUSES, Cause, CauseRow, Family};
 pub use evidence::Evidence;
 pub(crate) use evidence::{SOFTIRQ_THREAD, receives_packets};
 pub use ledger::{Entry, Episode, EpisodeCause, Gap, Hop, Judged, Ledger, Offender, Sampled, Unresolved, Verdict};
-pub(crate) use queue::{QueueWait, named as named_sender, percent};
+pub(crate) use queue::{QueueWait, named as named_sender, percent, waits as queue_waits};
 pub use rules::outside::{Lapse, Lapses};
 pub(crate) use rules::receive::vector as softirq_name;
 pub use service::{Condition, Service, Stay};

@@ -1,10 +1,11 @@
 //! Transmit queues: what each carried while a check waited in it, and who sent that.
 
 use super::cause::Cause;
+use super::evidence::Evidence;
 use super::ledger::{Judged, Offender};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::InterfaceId;
-use crate::journey::{Journey, Stage};
+use crate::journey::{Journey, PacketDrop, Stage};
 use crate::sender::{QueueFact, Rest, SenderFact, Sent, Who};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,6 +16,8 @@ const MAX_WINDOWS: usize = 16_384;
 const FILLED_WITHIN: DurNs = DurNs::from_millis(200);
 /// Senders that a sentence names.
 const NAMED: usize = 4;
+/// Begins of the reasons for which a queueing discipline drops a packet that leaves.
+const BY_QUEUE: [&str; 4] = ["QDISC_", "FQ_", "CAKE_", "CODEL_"];
 
 /// A transmit queue of an interface.
 pub(crate) type QueueId = (InterfaceId, u32);
@@ -93,25 +96,34 @@ impl Queues {
         let range = (interface, 0)..=(interface, u32::MAX);
         self.windows.range(range).map(|((_, queue), windows)| (*queue, windows))
     }
+}
 
-    /// Every wait of a check in a transmit queue for which its ledger charges somebody.
-    pub(crate) fn waits(&self, judged: &Judged) -> Vec<QueueWait> {
-        let journey = &judged.journey;
-        let entries = judged.ledger.entries.iter().filter(|_| judged.slow);
-        let waits = entries.filter_map(|entry| match entry.cause {
-            Cause::NicQdisc | Cause::NicTxQueue => {
-                let stay = journey.qdisc.iter().rfind(|stay| stay.entered_at < entry.to)?;
-                self.wait(journey, stay.interface(), stay.entered_at.max(entry.from).min(entry.to), entry.to)
-            }
-            Cause::NicDrop => {
-                let drop = journey.drops.iter().rfind(|drop| drop.at <= entry.from)?;
-                let wait = self.wait(journey, drop.interface, drop.at.before(FILLED_WITHIN), drop.at)?;
-                Some(QueueWait { time: entry.time(), ..wait })
-            }
-            _ => None,
-        });
-        waits.collect()
-    }
+/// Every wait of a check in a transmit queue for which its ledger charges somebody, and every queue
+/// that dropped it.
+pub(crate) fn waits(evidence: &Evidence, judged: &Judged) -> Vec<QueueWait> {
+    let journey = &judged.journey;
+    let entries = judged.ledger.entries.iter().filter(|_| judged.slow);
+    let waits = entries.filter_map(|entry| match entry.cause {
+        Cause::NicQdisc | Cause::NicTxQueue => {
+            let stay = journey.qdisc.iter().rfind(|stay| stay.entered_at < entry.to)?;
+            let from = stay.entered_at.max(entry.from).min(entry.to);
+            evidence.queues().wait(journey, stay.interface(), from, entry.to)
+        }
+        Cause::NicDrop => {
+            let drop = journey.drops.iter().rfind(|drop| drop.at <= entry.to)?;
+            Some(QueueWait { time: entry.time(), ..filled(evidence, journey, drop)? })
+        }
+        _ => None,
+    });
+    waits.collect()
+}
+
+/// What had filled the queue that dropped a packet, if a transmit queue did and it is known which.
+pub(super) fn filled(evidence: &Evidence, journey: &Journey, drop: &PacketDrop) -> Option<QueueWait> {
+    let reason = evidence.drop_reason(drop.reason);
+    let by_queue = BY_QUEUE.iter().any(|begin| reason.starts_with(begin));
+    let before = || evidence.queues().wait(journey, drop.interface, drop.at.before(FILLED_WITHIN), drop.at);
+    by_queue.then(before).flatten()
 }
 
 fn is_busy(windows: &VecDeque<Arc<QueueFact>>, from: MonoNs, to: MonoNs) -> bool {
@@ -152,16 +164,17 @@ impl QueueWait {
         }
     }
 
-    /// Who filled the queue, in a sentence. `interface` names one by its index.
-    pub(super) fn sentence(&self, device: &str, interface: impl Fn(u32) -> String) -> String {
+    /// Who filled the queue, in a sentence.
+    pub(super) fn sentence(&self, evidence: &Evidence) -> String {
         let (senders, all) = self.senders();
-        let part =
-            |(who, sent): &(Who, Sent)| format!("{} {} %", named(who, &interface), percent(sent.bytes, all.bytes));
+        let (id, queue) = self.id;
+        let index = |ifindex| evidence.interface(InterfaceId { ifindex, ..id });
+        let part = |(who, sent): &(Who, Sent)| format!("{} {} %", named(who, &index), percent(sent.bytes, all.bytes));
         let shares: Vec<_> = senders.iter().take(NAMED).map(part).collect();
         let more = senders.len().saturating_sub(NAMED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let count = if senders.len() == 1 { "1 sender".to_owned() } else { format!("{} senders", senders.len()) };
-        format!("{count} on queue {} of {device}, of its bytes: {}{more}", self.id.1, shares.join(", "))
+        format!("{count} on queue {queue} of {}, of its bytes: {}{more}", evidence.interface(id), shares.join(", "))
     }
 }
 
@@ -182,7 +195,7 @@ pub(crate) fn percent(part: u64, of: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Queues, percent};
+    use super::{Evidence, Queues, percent};
     use crate::attribution::story;
     use crate::clock::MonoNs;
     use crate::event::{InterfaceId, TaskId};
@@ -228,10 +241,10 @@ mod tests {
         assert_eq!((wait.windows.len(), all.bytes), (2, 800));
         assert_eq!(senders[0], (worker(1), Sent { packets: 6, bytes: 600 }));
         assert_eq!(wait.offender("eth0".into()).comm, "worker-1");
-        let said = wait.sentence("eth0", |index| index.to_string());
+        let said = wait.sentence(&Evidence::default());
         assert_eq!(
             said,
-            "2 senders on queue 0 of eth0, of its bytes: worker-1 (pid 9/1) 75 %, worker-2 (pid 9/2) 25 %"
+            "2 senders on queue 0 of interface 2, of its bytes: worker-1 (pid 9/1) 75 %, worker-2 (pid 9/2) 25 %"
         );
     }
 

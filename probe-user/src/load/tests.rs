@@ -43,6 +43,7 @@ macro_rules! need_root {
     };
 }
 
+mod senders;
 mod stacks;
 
 /// A UDP signature: four bytes and a nonce of eight.

@@ -17,8 +17,8 @@ pub struct Advice {
 
 /// What would help; nothing where nothing measured points to it.
 pub(super) fn advice(share: &QueueShare, device: &str) -> Vec<Advice> {
-    let others = || [single_queue(share, device), idle_queues(share, device)].into_iter().flatten().collect();
-    largest(share, device).map_or_else(others, |largest| vec![largest])
+    let one = largest(share, device).or_else(|| single_queue(share, device)).or_else(|| idle_queues(share, device));
+    one.into_iter().collect()
 }
 
 /// Threads that were seen to send.

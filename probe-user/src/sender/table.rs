@@ -72,7 +72,7 @@ pub struct QueueShare {
     pub to: MonoNs,
     /// Checks that waited there, or were dropped.
     pub checks: u64,
-    /// Their sum; of a dropped check, as long as its client waited in vain.
+    /// How long they waited, summed; of a dropped check, until the drop.
     pub wait: DurNs,
     /// What the queue handed to the driver in all these windows.
     pub sent: Sent,

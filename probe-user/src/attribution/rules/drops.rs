@@ -5,6 +5,7 @@ use crate::attribution::cause::Cause;
 use crate::attribution::evidence::Evidence;
 use crate::attribution::ledger::Offender;
 use crate::attribution::piece::{Charge, Piece};
+use crate::attribution::queue;
 use crate::attribution::thread::State;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::TaskId;
@@ -174,7 +175,10 @@ fn by_reason(reason: &str) -> Option<Cause> {
 fn charge(leg: &Leg<'_>, drop: &PacketDrop, cause: Cause) -> Charge {
     let (offender, fact) = match cause {
         Cause::AppSocketQueue => full_socket(leg, drop),
-        Cause::NicDrop => (Some(device(leg, drop)), full_ring(leg, drop)),
+        Cause::NicDrop => {
+            let (offender, filled) = full_queue(leg, drop);
+            (offender, filled.or_else(|| full_ring(leg, drop)))
+        }
         _ => (Some(device(leg, drop)), None),
     };
     let offender = offender.filter(|offender| *offender != Offender::default());
@@ -209,6 +213,15 @@ fn device(leg: &Leg<'_>, drop: &PacketDrop) -> Offender {
     let known = drop.interface.ifindex != 0;
     let device = if known { leg.evidence.interface(drop.interface) } else { String::new() };
     Offender { device, ..Offender::default() }
+}
+
+/// The queue that was full, and who had filled it, if that is known.
+fn full_queue(leg: &Leg<'_>, drop: &PacketDrop) -> (Option<Offender>, Option<String>) {
+    let Offender { device, .. } = device(leg, drop);
+    match queue::filled(leg.evidence, leg.journey, drop) {
+        Some(wait) => (Some(wait.offender(device)), Some(wait.sentence(leg.evidence))),
+        None => (Some(Offender { device, ..Offender::default() }), None),
+    }
 }
 
 /// Whose socket was full, and what its reader did instead of reading.

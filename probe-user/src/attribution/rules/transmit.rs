@@ -159,10 +159,7 @@ fn stay_piece(leg: &Leg<'_>, stay: &QdiscStay, from: MonoNs, to: MonoNs) -> Piec
     let shared = queue_facts(leg, stay);
     let id = stay.interface();
     let filled = leg.evidence.queues().wait(leg.journey, id, from, to);
-    let filled_by = filled.as_ref().map(|wait| {
-        let index = |ifindex| leg.evidence.interface(InterfaceId { ifindex, ..id });
-        wait.sentence(&leg.evidence.interface(id), index)
-    });
+    let filled_by = filled.as_ref().map(|wait| wait.sentence(leg.evidence));
     let charge = |cause, device: String, fact: String| {
         let offender = match &filled {
             Some(wait) => wait.offender(device),
