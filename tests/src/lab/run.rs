@@ -71,7 +71,7 @@ pub enum Run {
     /// The machine was not quiet enough to tell anything.
     Skipped(String),
     /// It came to its end.
-    Done(Observed),
+    Done(Box<Observed>),
 }
 
 /// All that a case needs, running. Fields are dropped in this order.
@@ -118,7 +118,7 @@ pub fn run(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<
     rig.inject()?;
     let moved = case.proof.read(&rig)?.saturating_sub(before);
     rig.recover()?;
-    Ok(Run::Done(Observed {
+    Ok(Run::Done(Box::new(Observed {
         said: rig.whylag.take().map(Whylag::finish).transpose()?,
         checks: rig.checks,
         sent: rig.sent,
@@ -127,7 +127,7 @@ pub fn run(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<
         proof: Proof { moved, at_least: case.proof.at_least(case.fault_ms) },
         wall_offset_ns: wall_offset_ns(),
         machine: Machine::since(machine),
-    }))
+    })))
 }
 
 /// Of a guest only the virtual CPUs.

@@ -291,8 +291,7 @@ impl Score {
                 right * 100.0,
                 share * 100.0
             ));
-            // Not a number where nothing was told.
-            if !((share - right).abs() <= SHARE_SLACK * right) {
+            if told_all == 0 || (share - right).abs() > SHARE_SLACK * right {
                 self.misshared += 1;
             }
         }
