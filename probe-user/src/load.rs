@@ -35,7 +35,8 @@ use probe_wire::{EventKind, LossRow, Rule};
 
 pub use self::{
     error::LoadError,
-    interface::{AttachedInterface, Attachment, Presence, presence},
+    interface::{AttachedInterface, Attachment, Presence, presence, queues_of},
+    netlink::QueueLevels,
     netns::Netns,
     object::DryRun,
     senders::SentRound,

@@ -561,6 +561,7 @@ impl Evidence {
             | Fact::StackCounts(_)
             | Fact::ThreadCounters(_)
             | Fact::Uncounted(_)
+            | Fact::Levels { .. }
             | Fact::Counters { .. } => {}
         }
     }

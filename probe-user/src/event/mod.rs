@@ -9,7 +9,7 @@ mod order;
 
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::counters::{ThreadCounters, Uncounted};
-use crate::host::{CostFact, HostFact};
+use crate::host::{CostFact, CounterFact, HostFact};
 use crate::sender::QueueFact;
 use crate::stack::{FrameFact, ModuleFact, StackCounts, StackFact, TakenFact};
 use probe_wire::{
@@ -230,6 +230,13 @@ pub enum Fact {
     Uncounted(Uncounted),
     /// What a transmit queue handed to its driver over a while, and who sent it.
     Queue(Box<QueueFact>),
+    /// Levels and counters of queues that have changed since they were told before.
+    Levels {
+        /// When they were read.
+        at: MonoNs,
+        /// Such as `eth0 tbf 8001: backlog bytes`.
+        levels: Vec<CounterFact>,
+    },
     /// The kernel programs' own counters so far, sums since attach.
     Counters {
         /// One row per kind and CPU that has counted anything.

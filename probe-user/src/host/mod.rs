@@ -8,6 +8,7 @@ mod cost;
 mod disk;
 mod gather;
 mod guest;
+mod levels;
 mod nic;
 mod read;
 mod settings;
@@ -15,6 +16,7 @@ mod told;
 
 pub use cost::cost;
 pub use gather::{counters, gather};
+pub use levels::queue_levels;
 pub(crate) use told::{grown, queues, spent, told};
 
 use serde::{Deserialize, Serialize};

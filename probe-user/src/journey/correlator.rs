@@ -401,6 +401,7 @@ impl Correlator {
             | Fact::ThreadCounters(_)
             | Fact::Uncounted(_)
             | Fact::Queue(_)
+            | Fact::Levels { .. }
             | Fact::Counters { .. } => {}
         }
     }

@@ -10,6 +10,7 @@ mod clock;
 mod counters;
 mod host;
 mod senders;
+mod series;
 mod stacks;
 mod stop;
 mod stream;
@@ -36,6 +37,7 @@ use counters::Counters;
 use host::HostLook;
 use probe_wire::WIRE_VERSION;
 use senders::Senders;
+use series::Series;
 use stacks::Stacks;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -176,6 +178,8 @@ struct Live<'a> {
     counters: Option<Counters>,
     /// Who sends through transmit queues, unless the kernel cannot tell.
     senders: Option<Senders>,
+    /// Levels of queues over time.
+    series: Option<Series>,
     stream: Stream,
     observer: &'a mut dyn Observer,
     surroundings: Surroundings,
@@ -220,6 +224,7 @@ impl<'a> Live<'a> {
             stacks,
             counters,
             senders,
+            series: Series::begin(),
             stream,
             observer,
             surroundings,
@@ -313,6 +318,7 @@ impl<'a> Live<'a> {
         self.take_stacks(now);
         self.read_counters(now);
         self.say_senders();
+        self.say_levels(now);
         self.push_tick(now);
         self.adapt_stacks(now);
         if now.since(self.anchored_at) >= ANCHOR_EVERY {
@@ -384,6 +390,15 @@ impl<'a> Live<'a> {
         if let Err(error) = said {
             self.give_up_senders(error);
         }
+    }
+
+    /// Says what has become of queues.
+    fn say_levels(&mut self, now: MonoNs) {
+        let Self { series: Some(series), stream, observer, surroundings, .. } = self else { return };
+        let slow = stream.slow_checks();
+        series.turn(slow, surroundings.attachments(), &mut |fact| {
+            stream.fact(now, fact, &mut |output| observer.see(output));
+        });
     }
 
     fn give_up_senders(&mut self, error: LoadError) {

@@ -150,6 +150,11 @@ impl Surroundings {
         self.watched.values().map(|watched| watched.fact.id).collect()
     }
 
+    /// Where the programs are attached, by name.
+    pub(super) fn attachments(&self) -> Vec<(String, Attachment)> {
+        self.watched.values().map(|watched| (watched.fact.name.clone(), watched.attachment.clone())).collect()
+    }
+
     /// What is different since the last call. Does not wait.
     pub(super) async fn change(&mut self) -> Option<Difference> {
         self.listen().await;

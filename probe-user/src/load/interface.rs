@@ -11,7 +11,7 @@ use aya::{
 };
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 
-use super::{Attached, LoadError, Netns, Outcome, netlink, netns, object, self_test};
+use super::{Attached, LoadError, Netns, Outcome, netlink, netlink::QueueLevels, netns, object, self_test};
 use crate::hooks::{Attach, Choice, Direction};
 use crate::target::namespace_cookie;
 
@@ -64,6 +64,15 @@ pub fn presence(attachment: &Attachment, netns_cookie: u64) -> Presence {
         },
         Err(_) => Presence::Unknown,
     }
+}
+
+/// The queueing disciplines of an interface, with what waits in them and what they have counted.
+///
+/// # Errors
+///
+/// When its namespace is gone, or the kernel refuses to say.
+pub fn queues_of(attachment: &Attachment) -> io::Result<Vec<QueueLevels>> {
+    netns::inside(attachment.netns.as_ref(), || netlink::queues(attachment.ifindex))?
 }
 
 /// The file that stood for a namespace is gone, or only its empty place is left.

@@ -8,9 +8,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
+const RTM_NEWQDISC: u16 = 36;
 const RTM_DELQDISC: u16 = 37;
+const RTM_GETQDISC: u16 = 38;
 const RTM_NEWTFILTER: u16 = 44;
 const RTM_GETTFILTER: u16 = 46;
+const TCA_KIND: u16 = 1;
+const TCA_STATS2: u16 = 7;
+const TCA_STATS_QUEUE: u16 = 3;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
 const NLMSG_ERROR: u16 = 2;
@@ -57,6 +62,74 @@ struct TcMessage {
     handle: u32,
     parent: u32,
     info: u32,
+}
+
+/// `struct gnet_stats_queue`.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct QueueStats {
+    packets: u32,
+    backlog: u32,
+    drops: u32,
+    requeues: u32,
+    overlimits: u32,
+}
+
+/// A queueing discipline at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueLevels {
+    kind: String,
+    handle: u32,
+    parent: u32,
+    levels: [(&'static str, u32); 5],
+}
+
+impl QueueLevels {
+    /// Such as `eth0 tbf 8001:`; of one without a handle, which the kernel makes for a queue, where it
+    /// stands.
+    #[must_use]
+    pub fn title(&self, interface: &str) -> String {
+        let Self { kind, handle, parent, .. } = self;
+        match handle {
+            0 => format!("{interface} {kind} at {:x}:{:x}", parent >> 16, parent & 0xffff),
+            handle => format!("{interface} {kind} {:x}:", handle >> 16),
+        }
+    }
+
+    /// Each number with its name.
+    pub fn levels(&self) -> impl Iterator<Item = (&'static str, u32)> {
+        self.levels.into_iter()
+    }
+}
+
+/// The queueing disciplines of an interface, with what waits in them and what they have counted.
+///
+/// # Errors
+///
+/// When the kernel refuses to say.
+pub(super) fn queues(ifindex: u32) -> io::Result<Vec<QueueLevels>> {
+    let answers = ask(RTM_GETQDISC, NLM_F_DUMP, tc_message(ifindex, 0, 0).as_bytes())?;
+    let of_interface = |answer: &Answer| {
+        let (tc, attributes) = TcMessage::read_from_prefix(&answer.body).ok()?;
+        // Older kernels dump those of all interfaces.
+        if answer.kind != RTM_NEWQDISC || tc.ifindex != ifindex {
+            return None;
+        }
+        let kind = attribute(attributes, TCA_KIND)?.split(|byte| *byte == 0).next()?;
+        let stats = attribute(attribute(attributes, TCA_STATS2)?, TCA_STATS_QUEUE)?;
+        let (QueueStats { packets, backlog, drops, requeues, overlimits }, _) =
+            QueueStats::read_from_prefix(stats).ok()?;
+        let levels = [
+            ("packets", packets),
+            ("backlog bytes", backlog),
+            ("drops", drops),
+            ("requeues", requeues),
+            ("overlimits", overlimits),
+        ];
+        let kind = String::from_utf8_lossy(kind).into_owned();
+        Some(QueueLevels { kind, handle: tc.handle, parent: tc.parent, levels })
+    };
+    Ok(answers.iter().filter_map(of_interface).collect())
 }
 
 /// What an interface is.

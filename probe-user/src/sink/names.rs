@@ -40,6 +40,7 @@ impl Names {
             | Fact::ThreadCounters(_)
             | Fact::Uncounted(_)
             | Fact::Queue(_)
+            | Fact::Levels { .. }
             | Fact::Counters { .. } => false,
         }
     }

@@ -13,13 +13,14 @@ use crate::attribution::{Activity, Doing, Entry, Judged, Verdict};
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::event::{Fact, InterfaceId, TaskId};
 use crate::flame::Empty;
+use crate::host::CounterFact;
 use crate::journey::{Journey, JourneyId, Outcome, QdiscStay};
 use crate::pipeline::Output;
 use crate::sink::{Names, printable};
 use lane::Lanes;
 use perfetto::{Trace, Track};
 use probe_wire::QdiscBody;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Most slices of a trace; viewers become slow beyond it.
 const MAX_SLICES: usize = 2_000_000;
@@ -63,6 +64,9 @@ pub struct Timeline {
     lanes: Lanes,
     /// The last word on each check that is still open.
     open: HashMap<JourneyId, (String, Slice)>,
+    /// Levels of queues, by name, in the order of time.
+    levels: BTreeMap<String, Vec<(MonoNs, u64)>>,
+    values: usize,
     slices: usize,
     left_out: u64,
 }
@@ -92,9 +96,21 @@ impl Timeline {
         if let Fact::Clock(anchor) = fact {
             self.clock = Some(*anchor);
         }
+        if let Fact::Levels { at, levels } = fact {
+            levels.iter().for_each(|level| self.level(*at, level));
+        }
         if Names::learns_from(fact) {
             self.names.learn(fact);
         }
+    }
+
+    fn level(&mut self, at: MonoNs, level: &CounterFact) {
+        if self.values >= MAX_SLICES {
+            self.left_out += 1;
+            return;
+        }
+        self.values += 1;
+        self.levels.entry(level.name.clone()).or_default().push((at, level.value));
     }
 
     fn add(&mut self, group: Group, track: &str, slice: Slice) {
@@ -165,6 +181,9 @@ impl Timeline {
         let mut trace = Trace::new(self.clock);
         for (group, track, number, slices) in self.lanes.into_tracks() {
             trace.track(&Track { group, name: &track, number }, &slices);
+        }
+        for (name, values) in &self.levels {
+            trace.counter(name, values);
         }
         Ok((trace.encode(), self.left_out))
     }

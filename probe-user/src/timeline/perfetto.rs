@@ -2,7 +2,7 @@
 //! <https://github.com/google/perfetto/blob/main/protos/perfetto/trace/trace_packet.proto>
 
 use super::{Group, Slice};
-use crate::clock::ClockAnchor;
+use crate::clock::{ClockAnchor, MonoNs};
 use crate::event::TaskId;
 use crate::sink::printable;
 use prost::Message;
@@ -17,6 +17,7 @@ const REALTIME: u32 = 1;
 const STATE_CLEARED: u32 = 1;
 const BEGIN: i32 = 1;
 const END: i32 = 2;
+const COUNTER: i32 = 4;
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct File {
@@ -70,7 +71,13 @@ pub(super) struct Descriptor {
     pub(super) thread: Option<Thread>,
     #[prost(uint64, optional, tag = "5")]
     pub(super) parent: Option<u64>,
+    #[prost(message, optional, tag = "8")]
+    pub(super) counter: Option<CounterTrack>,
 }
+
+/// Says that a track has values, and no slices.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(super) struct CounterTrack {}
 
 #[derive(Clone, PartialEq, Message)]
 struct Process {
@@ -98,6 +105,8 @@ pub(super) struct Event {
     pub(super) track: Option<u64>,
     #[prost(string, optional, tag = "23")]
     pub(super) name: Option<String>,
+    #[prost(int64, optional, tag = "30")]
+    pub(super) value: Option<i64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -151,6 +160,19 @@ impl Trace {
         slices.iter().for_each(|slice| self.slice(uuid, slice));
     }
 
+    /// Adds values over time, in the order of their times.
+    pub(super) fn counter(&mut self, name: &str, values: &[(MonoNs, u64)]) {
+        let parent = self.group(Group::Queues);
+        self.tracks += 1;
+        let (uuid, name) = (Some(self.tracks), Some(printable(name).into_owned()));
+        let (parent, counter) = (Some(parent), Some(CounterTrack {}));
+        self.describe(Descriptor { uuid, name, parent, counter, ..Descriptor::default() });
+        for (at, value) in values {
+            let value = Some(i64::try_from(*value).unwrap_or(i64::MAX));
+            self.event(at.0, Event { kind: Some(COUNTER), track: uuid, value, ..Event::default() });
+        }
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         self.file.encode_to_vec()
     }
@@ -165,16 +187,22 @@ impl Trace {
     }
 
     fn lane(&mut self, group: Group, track: &Track<'_>) -> u64 {
-        let parent = group_number(group);
-        if self.groups.insert(group) {
-            let name = Some(group.name().to_owned());
-            self.describe(Descriptor { uuid: Some(parent), name, ..Descriptor::default() });
-        }
+        let parent = self.group(group);
         self.tracks += 1;
         let number = if track.number == 0 { String::new() } else { format!(" {}", track.number + 1) };
         let name = Some(format!("{}{number}", track.name));
         let uuid = self.tracks;
         self.describe(Descriptor { uuid: Some(uuid), name, parent: Some(parent), ..Descriptor::default() });
+        uuid
+    }
+
+    /// The track that those of a group stand under.
+    fn group(&mut self, group: Group) -> u64 {
+        let uuid = group_number(group);
+        if self.groups.insert(group) {
+            let name = Some(group.name().to_owned());
+            self.describe(Descriptor { uuid: Some(uuid), name, ..Descriptor::default() });
+        }
         uuid
     }
 
@@ -201,6 +229,7 @@ impl Trace {
             track: Some(track),
             name: Some(printable(&slice.name).into_owned()),
             facts: facts.collect(),
+            value: None,
         };
         self.event(slice.from.0, begin);
         slice.inner.iter().for_each(|inner| self.slice(track, inner));
