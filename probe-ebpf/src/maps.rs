@@ -4,7 +4,7 @@ use core::cell::{Cell, UnsafeCell};
 
 use crate::{atomic, emit};
 use aya_ebpf::{
-    btf_maps::{Array, ArrayOfMaps, LruHashMap, PerCpuArray, PerCpuHashMap, RingBuf},
+    btf_maps::{Array, ArrayOfMaps, LruHashMap, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf},
     macros::btf_map,
 };
 use probe_packet::{Prefilter, SNAP};
@@ -31,8 +31,7 @@ pub(crate) static CPU: PerCpuArray<CpuState, 1> = PerCpuArray::new();
 
 /// tgid / 64 → a bit per process that is watched, up to `PID_MAX_LIMIT`. 512 KiB. The socket and
 /// task programs write, and for the collector the programs `watch_process` and `forget_process`.
-#[btf_map]
-pub(crate) static WATCHED_TGIDS: Array<u64, 65_536> = Array::new();
+pub(crate) static WATCHED_TGIDS: Words<65_536> = Words::zero();
 
 /// Address of an outgoing packet that matched → where it is, a [`Whereabouts`]. The egress program
 /// writes, the transmit program writes for taps and removes for other devices, the programs of
@@ -75,14 +74,23 @@ pub(crate) static WATCHED_PORTS: Array<u64, 1024> = Array::new();
 #[btf_map]
 pub(crate) static SCRATCH: PerCpuArray<Scratch, 3> = PerCpuArray::new();
 
-/// CPU number → threads that are watched and wait for that CPU, as far as is known: a number that
-/// stays too high costs records, no wrong ones. 8 KiB. The task programs write.
-#[btf_map]
-pub(crate) static AWAITED: Array<u64, MAX_CPUS> = Array::new();
+/// CPU number times [`CACHE_LINE`] → threads that are watched and wait for that CPU, as far as is
+/// known: a number that stays too high costs records, no wrong ones. 64 KiB: a CPU reads its own at
+/// every switch, and those of others change all the time. The task programs write.
+pub(crate) static AWAITED: Words<{ MAX_CPUS * CACHE_LINE as usize }> = Words::zero();
+
+/// Words of a cache line.
+pub(crate) const CACHE_LINE: u32 = 8;
 
 /// Number of a watched thread that can run → CPU for which it waits. The task programs write.
 #[btf_map]
 pub(crate) static WAITERS: LruHashMap<u64, u64, 16_384> = LruHashMap::new();
+
+/// 0 → the program that goes on for `sched_switch` when a watched thread begins to wait
+/// uninterruptibly. The loader writes.
+#[btf_map]
+pub(crate) static FILE_WAITS: ProgramArray<1> = ProgramArray::new();
+
 /// CPU number → ring for dumps of stacks, so that those cannot push out events. Empty while no
 /// stacks of user code are taken, and the five maps behind are as good as.
 #[btf_map]
@@ -490,6 +498,35 @@ impl Scratch {
     pub(crate) fn give_back(&mut self) {
         // SAFETY: the word lies in this CPU's map slot.
         unsafe { atomic::swap(&raw mut self.busy, 0) };
+    }
+}
+
+/// Words that the programs share without a map between: reading one is a load, and no lookup.
+#[repr(transparent)]
+pub(crate) struct Words<const COUNT: usize>(UnsafeCell<[u64; COUNT]>);
+
+// SAFETY: a word is only ever read as a whole, and written atomically.
+unsafe impl<const COUNT: usize> Sync for Words<COUNT> {}
+
+impl<const COUNT: usize> Words<COUNT> {
+    const fn zero() -> Self {
+        Self(UnsafeCell::new([0; COUNT]))
+    }
+
+    /// Where a word is. Numbers beyond the last begin anew: without a comparison, the verifier knows
+    /// that it is inside.
+    #[inline(always)]
+    pub(crate) fn at(&self, index: u32) -> *mut u64 {
+        const { assert!(COUNT.is_power_of_two()) };
+        // SAFETY: the index is below the count.
+        unsafe { self.0.get().cast::<u64>().add(index as usize % COUNT) }
+    }
+
+    /// A word as it is now.
+    #[inline(always)]
+    pub(crate) fn get(&self, index: u32) -> u64 {
+        // SAFETY: the word is within the memory.
+        unsafe { self.at(index).read_volatile() }
     }
 }
 

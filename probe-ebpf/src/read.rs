@@ -36,6 +36,14 @@ pub(crate) fn typed<T: Copy>(object: Typed, offset: u32, otherwise: T) -> T {
     unsafe { ptr::read_volatile(object.byte_add(offset as usize).cast::<T>()) }
 }
 
+/// Field that the program's hook needs, of an argument that is never null: nothing but the load, for
+/// what runs at every event of the host. Where the kernel lacks the field, the program is not loaded.
+#[inline(always)]
+pub(crate) fn needed<T: Copy>(object: Typed, offset: u32) -> T {
+    // SAFETY: as in `typed`.
+    unsafe { ptr::read_volatile(object.byte_add(offset as usize).cast::<T>()) }
+}
+
 /// Pointer field of an object whose type the verifier knows.
 #[inline(always)]
 pub(crate) fn typed_pointer(object: Typed, offset: u32) -> Typed {

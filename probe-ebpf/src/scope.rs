@@ -5,7 +5,8 @@ use probe_wire::{DEVICE_BITS, Settings};
 
 use crate::atomic;
 use crate::maps::{
-    AWAITED, DEVICES, SCRATCH, SETTINGS, Scratch, ScratchSlot, TOLD_SOCKS, WAITERS, WATCHED_PORTS, WATCHED_SKBS,
+    AWAITED, CACHE_LINE, DEVICES, SCRATCH, SETTINGS, Scratch, ScratchSlot, TOLD_SOCKS, WAITERS, WATCHED_PORTS,
+    WATCHED_SKBS,
     WATCHED_SOCKS, WATCHED_TGIDS, Whereabouts,
 };
 
@@ -35,25 +36,21 @@ extern "C" fn match_frame(slot: u32, len: u32, frame_len: u32, flags: u32) -> u3
 /// Whether a process is watched.
 #[inline(always)]
 pub(crate) fn is_watched(tgid: u32) -> bool {
-    WATCHED_TGIDS.get(tgid / 64).is_some_and(|word| word & bit(tgid) != 0)
+    WATCHED_TGIDS.get(tgid / 64) & bit(tgid) != 0
 }
 
 /// Watches a process from now on.
 #[inline(always)]
 pub(crate) fn watch(tgid: u32) {
-    if let Some(word) = WATCHED_TGIDS.get_ptr_mut(tgid / 64) {
-        // SAFETY: the word is a map slot, only ever written atomically.
-        unsafe { atomic::or(word, bit(tgid)) };
-    }
+    // SAFETY: the word lies in a global, only ever written atomically.
+    unsafe { atomic::or(WATCHED_TGIDS.at(tgid / 64), bit(tgid)) };
 }
 
 /// Forgets a process.
 #[inline(always)]
 pub(crate) fn unwatch(tgid: u32) {
-    if let Some(word) = WATCHED_TGIDS.get_ptr_mut(tgid / 64) {
-        // SAFETY: as in `watch`.
-        unsafe { atomic::and(word, !bit(tgid)) };
-    }
+    // SAFETY: as in `watch`.
+    unsafe { atomic::and(WATCHED_TGIDS.at(tgid / 64), !bit(tgid)) };
 }
 
 /// Whether an interface with this index is watched, in some namespace.
@@ -70,7 +67,7 @@ fn bit(tgid: u32) -> u64 {
 /// Whether a watched thread waits for a CPU.
 #[inline(always)]
 pub(crate) fn is_awaited(cpu: u32) -> bool {
-    AWAITED.get(cpu).is_some_and(|waiters| *waiters as i64 > 0)
+    AWAITED.get(cpu * CACHE_LINE) as i64 > 0
 }
 
 /// A watched thread waits for a CPU from now on, and for no other.
@@ -107,9 +104,9 @@ const NO_CPU: u64 = u64::MAX;
 
 #[inline(always)]
 fn count_waiter(cpu: u64, by: i64) {
-    if let Some(count) = AWAITED.get_ptr_mut(cpu as u32) {
-        // SAFETY: the word is a map slot, only ever written atomically.
-        unsafe { atomic::add(count, by as u64) };
+    if cpu != NO_CPU {
+        // SAFETY: the word lies in a global, only ever written atomically.
+        unsafe { atomic::add(AWAITED.at(cpu as u32 * CACHE_LINE), by as u64) };
     }
 }
 

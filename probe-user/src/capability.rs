@@ -277,7 +277,7 @@ fn tcx(btf: &Result<KernelBtf, BtfError>) -> Support {
 /// One capability for each tracepoint that a hook can use.
 fn tracepoints(hook: &'static Hook, btf: &Result<KernelBtf, BtfError>) -> Option<Capability> {
     let tracepoint = hook.choices.iter().find_map(|choice| match choice.attach {
-        Attach::BtfTracepoint { tracepoint, .. } => Some(tracepoint),
+        Attach::BtfTracepoint { tracepoint, .. } | Attach::TailCall { tracepoint, .. } => Some(tracepoint),
         Attach::Tracepoint { .. } | Attach::Tcx(_) | Attach::Clsact(_) | Attach::CpuClock => None,
     })?;
     let support = match btf {

@@ -34,6 +34,16 @@ pub enum Attach {
         /// Names that the first field behind the common ones may have, of 4 bytes; none if no field is read.
         first: &'static [&'static str],
     },
+    /// Called at the end of the program of a hook that it needs, which is on the same tracepoint: a
+    /// tracepoint with one program costs half of one with two.
+    TailCall {
+        /// The tracepoint.
+        tracepoint: &'static str,
+        /// Arguments that the program reads.
+        arguments: u32,
+        /// The map through which it is called.
+        map: &'static str,
+    },
     /// The clock of each CPU, some times a second.
     CpuClock,
 }
@@ -47,6 +57,7 @@ impl Attach {
             Self::Clsact(_) => "clsact",
             Self::BtfTracepoint { .. } => "tp_btf",
             Self::Tracepoint { .. } => "tracepoint",
+            Self::TailCall { .. } => "tail_call",
             Self::CpuClock => "perf_event",
         }
     }
@@ -287,7 +298,10 @@ pub const HOOKS: &[Hook] = &[
     },
     Hook {
         name: "file_wait",
-        choices: &[tracepoint!("file_wait", "sched_switch", 4)],
+        choices: &[Choice {
+            program: "file_wait",
+            attach: Attach::TailCall { tracepoint: "sched_switch", arguments: 4, map: "FILE_WAITS" },
+        }],
         fields: &[
             "task_tgid",
             "task_files",
@@ -299,7 +313,7 @@ pub const HOOKS: &[Hook] = &[
             "pt_regs_call",
             "pt_regs_first",
         ],
-        needs: &[],
+        needs: &["sched_switch"],
         informs: &["storage.writeback", "storage.journal", "storage.block_queue"],
         tells: "the file system and device of the file that a watched thread waits for",
         cost: Cost::Filtered,

@@ -456,15 +456,17 @@ impl Attached {
             return Err(Refusal::avoided(hook, choice));
         }
         match choice.attach {
-            Attach::BtfTracepoint { tracepoint, arguments } => match btf.tracepoint_arguments(tracepoint) {
-                None => Err(Refusal::no_tracepoint(hook, tracepoint)),
-                Some(passed) if passed < arguments => Err(Refusal::old_tracepoint(hook, tracepoint, passed)),
-                Some(_) => object::load_tracepoint(&mut self.ebpf, choice, tracepoint, types)
-                    .and_then(|()| {
-                        if hook.only_with_tap { Ok(()) } else { object::attach_tracepoint(&mut self.ebpf, choice) }
-                    })
-                    .map_err(|error| Refusal::by_kernel(hook, choice, &error)),
-            },
+            Attach::BtfTracepoint { tracepoint, arguments } | Attach::TailCall { tracepoint, arguments, .. } => {
+                match btf.tracepoint_arguments(tracepoint) {
+                    None => Err(Refusal::no_tracepoint(hook, tracepoint)),
+                    Some(passed) if passed < arguments => Err(Refusal::old_tracepoint(hook, tracepoint, passed)),
+                    Some(_) => object::load_tracepoint(&mut self.ebpf, choice, tracepoint, types)
+                        .and_then(|()| {
+                            if hook.only_with_tap { Ok(()) } else { object::attach_tracepoint(&mut self.ebpf, choice) }
+                        })
+                        .map_err(|error| Refusal::by_kernel(hook, choice, &error)),
+                }
+            }
             Attach::Tracepoint { category, tracepoint, first } => match format::read(category, tracepoint) {
                 None => Err(Refusal::no_tracepoint(hook, tracepoint)),
                 Some(text) if !format::begins_with(&text, first) => Err(Refusal::strange_format(hook, tracepoint)),

@@ -9,7 +9,7 @@ use probe_wire::{
 use super::lock;
 use crate::{
     emit::{emit, emit_at, emit_in, now, zero},
-    hooks::{block, stack},
+    hooks::{block, stack, storage},
     maps::{SETTINGS, cpu_state},
     read::{self, Typed, offsets},
     scope,
@@ -31,6 +31,11 @@ impl Task {
     #[inline(always)]
     fn tgid(self) -> u32 {
         read::typed(self.0, offsets().task_tgid, 0)
+    }
+
+    #[inline(always)]
+    fn is_watched(self) -> bool {
+        scope::is_watched(read::needed(self.0, offsets().task_tgid))
     }
 
     #[inline(always)]
@@ -114,7 +119,9 @@ impl Throttling {
 /// <https://github.com/torvalds/linux/commit/fa2c3254d7cfff5f7a916ab928a562d1165f17bb>
 #[inline(always)]
 pub(crate) fn switch(ctx: &BtfTracePointContext) {
-    switched(ctx, |_| ctx.arg(3));
+    if switched(ctx, |_| ctx.arg(3)) {
+        storage::file_wait_begins(ctx);
+    }
 }
 
 /// `sched_switch` before that: the state is read, and a wake-up may have changed it already.
@@ -123,10 +130,13 @@ pub(crate) fn switch_old(ctx: &BtfTracePointContext) {
     switched(ctx, |prev| read::typed(prev.0, offsets().task_state, 0));
 }
 
+/// Whether the thread that leaves is watched. Of threads that nobody watches, it takes no more than
+/// to see that: this runs at every switch of the host.
 #[inline(always)]
-fn switched(ctx: &BtfTracePointContext, state: impl FnOnce(Task) -> u32) {
+fn switched(ctx: &BtfTracePointContext, state: impl FnOnce(Task) -> u32) -> bool {
     let (prev, next) = (Task(ctx.arg(1)), Task(ctx.arg(2)));
-    if scope::is_watched(prev.tgid()) {
+    let leaves = prev.is_watched();
+    if leaves {
         let state = state(prev);
         if let Some(cpu) = cpu_state() {
             lock::slice_ends(cpu);
@@ -140,10 +150,11 @@ fn switched(ctx: &BtfTracePointContext, state: impl FnOnce(Task) -> u32) {
     } else if scope::is_awaited(read::cpu()) {
         ran(prev);
     }
-    if scope::is_watched(next.tgid()) {
+    if next.is_watched() {
         switch_in(prev, next);
         scope::waits_no_more(next.tid());
     }
+    leaves
 }
 
 /// Whether the thread that leaves was taken off the CPU inside the kernel.
@@ -246,7 +257,7 @@ fn softirq_ns() -> u64 {
 #[inline(always)]
 pub(crate) fn waking(ctx: &BtfTracePointContext) {
     let task = Task(ctx.arg(0));
-    if !scope::is_watched(task.tgid()) {
+    if !task.is_watched() {
         return;
     }
     let cpu: u32 = read::typed(task.0, offsets().task_cpu, 0);

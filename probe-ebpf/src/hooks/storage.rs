@@ -8,7 +8,7 @@ use probe_wire::{CALL_FAULT, DIRTIED_EVERY_NS, DIRTIED_FOLIOS, DirtiedBody, Even
 
 use crate::{
     emit::{emit, emit_at, now},
-    maps::{FAULTS, RECLAIMS, cpu_state},
+    maps::{FAULTS, FILE_WAITS, RECLAIMS, cpu_state},
     read::{self, Typed, offsets},
     scope,
 };
@@ -18,18 +18,26 @@ const UNINTERRUPTIBLE: u32 = 2;
 /// `SB_NOUSER`: sockets, pipes and the like, which are no files of anyone.
 const NO_USER: u64 = 1 << 31;
 
-/// `sched_switch` from 5.18 on, of a watched thread that begins to wait uninterruptibly, as one
-/// does for storage: which file its system call or its page fault is about.
+/// The program on `sched_switch` goes on in [`file_wait`], if the loader has put that there, for a
+/// watched thread that begins to wait uninterruptibly, as one does for storage.
+///
+/// A second program on the tracepoint would have the kernel walk a list at every switch of the host,
+/// with an indirect call for each entry, where one is called directly.
+/// <https://github.com/torvalds/linux/blob/v6.12/kernel/tracepoint.c#L284> (`tracepoint_update_call`)
+#[inline(always)]
+pub(crate) fn file_wait_begins(ctx: &BtfTracePointContext) {
+    let preempted = ctx.arg::<u64>(0) & 1 != 0;
+    if !preempted && ctx.arg::<u32>(3) & UNINTERRUPTIBLE != 0 {
+        // SAFETY: nothing is left to do here, and no value of this program needs to be dropped.
+        unsafe { FILE_WAITS.tail_call(ctx, 0) };
+    }
+}
+
+/// `sched_switch` from 5.18 on, for such a thread: which file its system call or its page fault is
+/// about.
 #[inline(always)]
 pub(crate) fn file_wait(ctx: &BtfTracePointContext) {
-    let preempted = ctx.arg::<u64>(0) & 1 != 0;
-    if preempted || ctx.arg::<u32>(3) & UNINTERRUPTIBLE == 0 {
-        return;
-    }
     let thread: Typed = ctx.arg(1);
-    if !scope::is_watched(read::typed(thread, offsets().task_tgid, 0)) {
-        return;
-    }
     let (call, first) = registers();
     // A fault has no number. In 32 bits it is the number that stands for one.
     let inode = if call as i64 >= 0 { of_descriptor(thread, first) } else { of_fault() };

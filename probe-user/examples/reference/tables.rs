@@ -82,6 +82,9 @@ fn choice(choice: &Choice) -> String {
             format!("`{way}` `{tracepoint}` with {arguments} or more arguments")
         }
         Attach::Tracepoint { category, tracepoint, .. } => format!("`{way}` `{category}:{tracepoint}`"),
+        Attach::TailCall { tracepoint, arguments, .. } => {
+            format!("`{way}` from the program on `{tracepoint}` with {arguments} or more arguments")
+        }
         Attach::CpuClock => format!("`{way}` `cpu-clock` on each CPU"),
     }
 }

@@ -173,7 +173,9 @@ fn packet_choice(outcome: &Outcome) -> Option<Choice> {
     match outcome {
         Outcome::Attached(choice) => match choice.attach {
             Attach::Tcx(_) | Attach::Clsact(_) => Some(*choice),
-            Attach::BtfTracepoint { .. } | Attach::Tracepoint { .. } | Attach::CpuClock => None,
+            Attach::BtfTracepoint { .. } | Attach::TailCall { .. } | Attach::Tracepoint { .. } | Attach::CpuClock => {
+                None
+            }
         },
         Outcome::Waiting(_) | Outcome::Refused(_) | Outcome::Excluded => None,
     }

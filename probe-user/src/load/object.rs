@@ -2,8 +2,9 @@
 
 use aya::{
     Btf, Ebpf, EbpfLoader, RawTracePointRunOptions, TestRun, TestRunOptions, include_bytes_aligned,
-    maps::{ArrayOfMaps, Map, MapData, MapError, RingBuf},
+    maps::{ArrayOfMaps, Map, MapData, MapError, ProgramArray, RingBuf},
     programs::{BtfTracePoint, Program, ProgramError, RawTracePoint, SchedClassifier, TracePoint},
+    sys::SyscallError,
     util::nr_cpus,
 };
 use probe_packet::Prefilter;
@@ -130,6 +131,9 @@ pub(super) fn load_formatted(ebpf: &mut Ebpf, choice: &Choice) -> Result<(), Pro
 
 /// Attaches a tracepoint program that is loaded.
 pub(super) fn attach_tracepoint(ebpf: &mut Ebpf, choice: &Choice) -> Result<(), ProgramError> {
+    if let Attach::TailCall { map, .. } = choice.attach {
+        return let_call(ebpf, choice.program, map);
+    }
     let program = ebpf.program_mut(choice.program).ok_or(ProgramError::NotLoaded)?;
     match (program, choice.attach) {
         (Program::TracePoint(program), Attach::Tracepoint { category, tracepoint, .. }) => {
@@ -140,6 +144,14 @@ pub(super) fn attach_tracepoint(ebpf: &mut Ebpf, choice: &Choice) -> Result<(), 
             program.attach().map(drop)
         }
     }
+}
+
+/// Lets another program call this one through a map, which the kernel empties when the loader is gone.
+fn let_call(ebpf: &mut Ebpf, program: &str, map: &str) -> Result<(), ProgramError> {
+    let callee = ebpf.program(program).ok_or(ProgramError::NotLoaded)?.fd()?.try_clone();
+    let callee = callee.map_err(|io_error| SyscallError { call: "dup", io_error })?;
+    let map = ebpf.map_mut(map).ok_or(ProgramError::NotLoaded)?;
+    Ok(ProgramArray::try_from(map)?.set(0, &callee, 0)?)
 }
 
 /// Loads a packet program, once.

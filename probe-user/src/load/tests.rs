@@ -660,7 +660,7 @@ fn programs_for_older_kernels_load_too() {
     let kernel = KernelBtf::of_running_kernel().unwrap();
     let types = aya::Btf::from_sys_fs().unwrap();
     for choice in HOOKS.iter().flat_map(|hook| hook.choices) {
-        if let Attach::BtfTracepoint { tracepoint, .. } = choice.attach
+        if let Attach::BtfTracepoint { tracepoint, .. } | Attach::TailCall { tracepoint, .. } = choice.attach
             && kernel.tracepoint_arguments(tracepoint).is_some()
         {
             object::load_tracepoint(&mut attached.ebpf, choice, tracepoint, &types).unwrap();
@@ -983,5 +983,20 @@ fn the_table_names_hooks_and_tracepoints_once() {
         assert!(!hook.choices.is_empty() && !hook.tells.is_empty() && !hook.informs.is_empty());
         let packet = |attach| matches!(attach, Attach::Tcx(_) | Attach::Clsact(_));
         assert_eq!(hook.required, hook.choices.iter().any(|choice| packet(choice.attach)));
+    }
+}
+
+/// With two, the kernel walks a list at every event of the host, with an indirect call for each.
+#[test]
+fn no_tracepoint_has_programs_of_two_hooks() {
+    let mut taken = HashSet::new();
+    for hook in HOOKS {
+        let own = hook.choices.iter().filter_map(|choice| match choice.attach {
+            Attach::BtfTracepoint { tracepoint, .. } => Some(tracepoint),
+            Attach::TailCall { .. } | Attach::Tcx(_) | Attach::Clsact(_) | Attach::CpuClock => None,
+        });
+        for tracepoint in own.collect::<HashSet<_>>() {
+            assert!(taken.insert(tracepoint), "{tracepoint}");
+        }
     }
 }
