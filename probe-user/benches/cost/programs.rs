@@ -4,9 +4,9 @@
 
 use anyhow::{Context as _, Result};
 use aya::{
-    Ebpf, TestRun as _, TestRunAttrs, TestRunOptions,
+    Btf, Ebpf, TestRun as _, TestRunAttrs, TestRunOptions,
     programs::{
-        LinkOrder, SchedClassifier, TcAttachType, Xdp,
+        BtfTracePoint, LinkOrder, SchedClassifier, TcAttachType, Xdp,
         tc::{self, NlOptions, SchedClassifierLinkId, TcAttachOptions},
     },
 };
@@ -23,6 +23,8 @@ const NEXT: i32 = -1;
 const STOLEN: i32 = 4;
 /// `XDP_PASS`.
 const PASS: i32 = 2;
+/// Tracepoints on the way of every switch, on each of which whylag has one program.
+const ON_SWITCHES: [&str; 2] = ["sched_switch", "sched_waking"];
 /// Frames that the kernel hands to the stack at once.
 const BATCH: u32 = 64;
 
@@ -81,6 +83,23 @@ impl Programs {
         self.injector()?.test_run(options).context("the kernel injects no frames")?;
         Ok(())
     }
+}
+
+/// Attaches programs that do nothing to the tracepoints of switches, until the value is dropped.
+pub(crate) fn empty_on_switches() -> Result<Ebpf> {
+    let mut object = Object::new(BinaryFormat::Elf, Architecture::Bpf, Endianness::Little);
+    for tracepoint in ON_SWITCHES {
+        add(&mut object, &format!("tp_btf/{tracepoint}"), tracepoint, 0);
+    }
+    let mut programs = Ebpf::load(&object.write()?).context("cannot read the comparison object")?;
+    let types = Btf::from_sys_fs()?;
+    for tracepoint in ON_SWITCHES {
+        let program: &mut BtfTracePoint =
+            programs.program_mut(tracepoint).context("a program is missing")?.try_into()?;
+        program.load(tracepoint, &types)?;
+        program.attach()?;
+    }
+    Ok(programs)
 }
 
 /// Adds a program that returns `verdict`.
