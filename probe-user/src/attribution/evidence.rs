@@ -547,22 +547,7 @@ impl Evidence {
             Fact::Taken(_) => {}
             Fact::Queue(fact) => self.queues.add(fact),
             Fact::Holders { interface, tgids } => self.taps.hold(*interface, tgids),
-            Fact::Run(_)
-            | Fact::Clock(_)
-            | Fact::Live { .. }
-            | Fact::Limit { .. }
-            | Fact::Closing
-            | Fact::Gone { .. }
-            | Fact::Module(_)
-            | Fact::Frame(_)
-            | Fact::Stack(_)
-            | Fact::Host(_)
-            | Fact::Cost(_)
-            | Fact::StackCounts(_)
-            | Fact::ThreadCounters(_)
-            | Fact::Uncounted(_)
-            | Fact::Levels { .. }
-            | Fact::Counters { .. } => {}
+            _ => debug_assert!(!fact.learners().evidence),
         }
     }
 

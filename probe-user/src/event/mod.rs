@@ -246,6 +246,50 @@ pub enum Fact {
     },
 }
 
+/// Which of the parts that every record passes learn from a fact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Learners {
+    /// Names for what is written out.
+    pub names: bool,
+    /// Joining records into journeys.
+    pub joining: bool,
+    /// The evidence on which journeys are judged.
+    pub evidence: bool,
+}
+
+impl Fact {
+    /// Who learns from it.
+    #[must_use]
+    pub const fn learners(&self) -> Learners {
+        let (names, joining, evidence) = match self {
+            Self::Interface(_) | Self::DropReason { .. } => (true, true, true),
+            Self::Run(_) => (true, true, false),
+            Self::Symbol { .. } => (true, false, true),
+            Self::Clock(_) => (true, false, false),
+            Self::Hooks { .. } => (false, true, true),
+            Self::Live { .. } | Self::Limit { .. } | Self::Closing => (false, true, false),
+            Self::Holders { .. }
+            | Self::Device { .. }
+            | Self::Task(_)
+            | Self::Runner { .. }
+            | Self::Taken(_)
+            | Self::Queue(_) => (false, false, true),
+            Self::Gone { .. }
+            | Self::Module(_)
+            | Self::Frame(_)
+            | Self::Stack(_)
+            | Self::Host(_)
+            | Self::Cost(_)
+            | Self::StackCounts(_)
+            | Self::ThreadCounters(_)
+            | Self::Uncounted(_)
+            | Self::Levels { .. }
+            | Self::Counters { .. } => (false, false, false),
+        };
+        Learners { names, joining, evidence }
+    }
+}
+
 /// How a run judges.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunFact {

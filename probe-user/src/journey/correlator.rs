@@ -384,25 +384,7 @@ impl Correlator {
             Fact::DropReason { number, name } => self.learn_reason(*number, name),
             Fact::Limit { checks } => self.rules.limit = *checks,
             Fact::Closing => self.closing = true,
-            Fact::Clock(_)
-            | Fact::Symbol { .. }
-            | Fact::Gone { .. }
-            | Fact::Holders { .. }
-            | Fact::Device { .. }
-            | Fact::Task(_)
-            | Fact::Runner { .. }
-            | Fact::Module(_)
-            | Fact::Frame(_)
-            | Fact::Stack(_)
-            | Fact::Taken(_)
-            | Fact::Host(_)
-            | Fact::Cost(_)
-            | Fact::StackCounts(_)
-            | Fact::ThreadCounters(_)
-            | Fact::Uncounted(_)
-            | Fact::Queue(_)
-            | Fact::Levels { .. }
-            | Fact::Counters { .. } => {}
+            _ => debug_assert!(!fact.learners().joining),
         }
     }
 

@@ -19,30 +19,7 @@ impl Names {
     /// Whether a fact teaches anything here.
     #[must_use]
     pub const fn learns_from(fact: &Fact) -> bool {
-        match fact {
-            Fact::Run(_) | Fact::Clock(_) | Fact::Interface(_) | Fact::DropReason { .. } | Fact::Symbol { .. } => true,
-            Fact::Hooks { .. }
-            | Fact::Live { .. }
-            | Fact::Limit { .. }
-            | Fact::Closing
-            | Fact::Gone { .. }
-            | Fact::Holders { .. }
-            | Fact::Device { .. }
-            | Fact::Task(_)
-            | Fact::Runner { .. }
-            | Fact::Module(_)
-            | Fact::Frame(_)
-            | Fact::Stack(_)
-            | Fact::Taken(_)
-            | Fact::Host(_)
-            | Fact::Cost(_)
-            | Fact::StackCounts(_)
-            | Fact::ThreadCounters(_)
-            | Fact::Uncounted(_)
-            | Fact::Queue(_)
-            | Fact::Levels { .. }
-            | Fact::Counters { .. } => false,
-        }
+        fact.learners().names
     }
 
     /// Takes a fact in.
