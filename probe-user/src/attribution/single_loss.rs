@@ -4,8 +4,9 @@
 //! Stories here are what a kernel can say: threads run, wait and sleep as threads do, their accounts
 //! grow as the kernel's do, and the check is read and answered by a thread that is on a CPU.
 
-use super::story::{Actor, EPOLL, FUTEX, HOG, IDLE, MS, NANOSLEEP, PIPE, RECEIVE, SERVER, Story, THIRD, WORKER};
+use super::story::{Actor, EPOLL, FUTEX, HOG, IDLE, MS, NANOSLEEP, PIPE, RECEIVE, SERVER, Story, THIRD, WORKER, taken};
 use super::{Judged, Verdict};
+use crate::clock::DurNs;
 use crate::journey::{Outcome, Stage};
 use probe_wire::STACK_DEPTH;
 use proptest::collection::vec;
@@ -14,6 +15,8 @@ use std::fmt::Debug;
 
 const ACTORS: [Actor; 3] = [SERVER, WORKER, THIRD];
 const BLOCK: &str = "__schedule io_schedule blk_mq_get_tag submit_bio";
+/// [`FUTEX`] in the list below.
+const ON_FUTEX: usize = 1;
 const FRAMES: [&str; 6] = [RECEIVE, FUTEX, EPOLL, NANOSLEEP, PIPE, BLOCK];
 
 /// What ends a slice, and what comes before the next.
@@ -81,6 +84,22 @@ fn plan() -> impl Strategy<Value = Plan> {
     ([turns(), turns(), turns()], 0..3_usize, 0..4_usize, sender, time(), behind, open).prop_map(
         |(turns, reads, more, sender, queued, behind, open)| Plan { turns, reads, more, sender, queued, behind, open },
     )
+}
+
+/// Threads that wake each other, of which another one answers than the one that reads.
+fn hand_over() -> impl Strategy<Value = Plan> {
+    (plan(), 1..ACTORS.len()).prop_map(|(mut plan, sender)| {
+        plan.sender = sender;
+        for (who, turns) in plan.turns.iter_mut().enumerate() {
+            for turn in turns {
+                if let Then::Sleeps { frames, waker, .. } = &mut turn.then {
+                    *frames = ON_FUTEX;
+                    *waker = (who + 1 + *waker % 2) % ACTORS.len();
+                }
+            }
+        }
+        plan
+    })
 }
 
 /// When the actors have a CPU. They begin asleep, and get one at 1 ms.
@@ -165,6 +184,15 @@ fn cause(judged: &Judged) -> Option<&'static str> {
     }
 }
 
+/// The cause of the most time, if that is about half of it, and not much more than a fifth is unexplained.
+fn main_cause(judged: &Judged) -> Option<&'static str> {
+    let ledger = &judged.ledger;
+    let longest = ledger.entries.iter().map(|entry| entry.cause).max_by_key(|cause| taken(judged, *cause))?;
+    let percent = DurNs(ledger.to.since(ledger.from).0 / 100);
+    let is_near = taken(judged, longest).0 >= percent.0 * 45 && ledger.unexplained.0 <= percent.0 * 21;
+    is_near.then(|| longest.name())
+}
+
 /// While a check is open, nothing contradicts a thread that still seems to sleep; and what the
 /// hypervisor took of a slice is told only when that ends.
 fn is_known_gap(plan: &Plan, lost: &str) -> bool {
@@ -174,9 +202,11 @@ fn is_known_gap(plan: &Plan, lost: &str) -> bool {
 
 fn compare(plan: &Plan, complete: &Judged, what: &dyn Debug, judged: &Judged) -> Result<(), TestCaseError> {
     let said = cause(judged);
-    // A cause of just under half of the delay may come to have half of it.
+    // A cause of just under half of the delay may come to have half of it, and what is unexplained, if
+    // that was just above a fifth, may come to be no more.
     let nearly = match complete.verdict {
         Verdict::Split { cause, share } if share > 0.45 => Some(cause.name()),
+        Verdict::Unresolved(_) => main_cause(complete),
         _ => None,
     };
     prop_assert!(
@@ -208,6 +238,11 @@ proptest! {
 
     #[test]
     fn no_record_is_missed_unnoticed(plan in plan()) {
+        missed(&plan)?;
+    }
+
+    #[test]
+    fn no_record_of_a_hand_over_is_missed_unnoticed(plan in hand_over()) {
         missed(&plan)?;
     }
 
@@ -307,6 +342,28 @@ fn handed_over_twice() -> Plan {
     let third =
         vec![slice(81, preempted(294)), slice(150, sleeps(39_058, 0, 0, 20)), slice(26_372, sleeps(20, 0, 0, 20))];
     Plan { turns: [server, worker, third], reads: 0, more: 2, sender: 1, queued: 20, behind: 0, open: false }
+}
+
+/// The check waits for a CPU, and of the slice that follows, about a fifth of its time, only the
+/// beginning is told yet.
+fn a_fifth_unexplained(runs: u64) -> Plan {
+    let server = vec![slice(100, preempted(90_000)), slice(runs, sleeps(20, 0, 0, 20))];
+    let turns = [server, busy(), busy()];
+    Plan { turns, reads: 1, more: 1, sender: 0, queued: 80_000, behind: 0, open: true }
+}
+
+#[test]
+fn a_record_out_of_place_may_move_what_is_unexplained_below_its_bound() {
+    let unresolved = |runs: &u64| matches!(told(&a_fifth_unexplained(*runs)).judge().verdict, Verdict::Unresolved(_));
+    assert!(!unresolved(&19_900));
+    let plan = a_fifth_unexplained((19_900..20_100).find(unresolved).unwrap());
+    let complete = told(&plan).judge();
+    let mut story = told(&plan);
+    let read = (0..story.records()).find(|record| told(&plan).moves(*record, 0).starts_with("Some(SockRead)"));
+    let what = story.moves(read.unwrap(), 1_400);
+    let judged = story.judge();
+    assert_eq!(cause(&judged), Some("app.runqueue"));
+    compare(&plan, &complete, &what, &judged).unwrap();
 }
 
 #[test]
