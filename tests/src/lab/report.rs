@@ -4,7 +4,7 @@ use super::case::Case;
 use super::excerpt::excerpt;
 use super::message::Check;
 use super::run::{Observed, Run, Window};
-use super::score::{Mark, Score, score};
+use super::score::{Mark, Score, disturbance, score};
 use super::truth::Proof;
 use anyhow::Result;
 use serde::Serialize;
@@ -98,6 +98,10 @@ impl Report {
             Run::Done(observed) => {
                 let (mark, score) = score(case, observed)?;
                 let truth = Some(Truth::new(case, observed));
+                if let Some(disturbance) = disturbance(case, observed, &score) {
+                    let skipped = Some(disturbance);
+                    return Ok(Self { case: case.name, mark: None, skipped, truth, score: None, details: Vec::new() });
+                }
                 let details = if mark == Mark::Right { Vec::new() } else { details(observed, &score) };
                 Ok(Self { case: case.name, mark: Some(mark), skipped: None, truth, score: Some(score), details })
             }

@@ -8,7 +8,7 @@ use super::firewall;
 use super::machine::Machine;
 use super::message::{Announcement, Check, Order, Sent};
 use super::process::{Launcher, Process};
-use super::truth::Proof;
+use super::truth::{Counter, Proof};
 use super::vmm::threads::Threads;
 use super::vmm::{self, Part};
 use super::whylag::{Attach, Said, Whylag};
@@ -57,6 +57,8 @@ pub struct Observed {
     pub control_p95_ns: u64,
     /// The counter that proves the fault.
     pub proof: Proof,
+    /// For how long the server's threads could run and did not, from the fault's beginning to the end.
+    pub run_delay_ns: u64,
     /// Nanoseconds from `CLOCK_MONOTONIC` to the time since 1970.
     pub wall_offset_ns: u64,
     /// What whylag said, if it took part.
@@ -114,10 +116,11 @@ pub fn run(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<
         let found = Duration::from_nanos(control_p95_ns);
         return Ok(Run::Skipped(format!("the machine is not quiet: p95 of the control period is {found:.1?}")));
     }
-    let before = case.proof.read(&rig)?;
+    let (before, waited) = (case.proof.read(&rig)?, Counter::RunDelay.read(&rig)?);
     rig.inject()?;
     let moved = case.proof.read(&rig)?.saturating_sub(before);
     rig.recover()?;
+    let run_delay_ns = Counter::RunDelay.read(&rig)?.saturating_sub(waited);
     Ok(Run::Done(Box::new(Observed {
         said: rig.whylag.take().map(Whylag::finish).transpose()?,
         checks: rig.checks,
@@ -125,6 +128,7 @@ pub fn run(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<
         window: rig.window,
         control_p95_ns,
         proof: Proof { moved, at_least: case.proof.at_least(case.fault_ms) },
+        run_delay_ns,
         wall_offset_ns: wall_offset_ns(),
         machine: Machine::since(machine),
     })))

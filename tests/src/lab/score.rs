@@ -21,6 +21,8 @@ const ALL: &str = "all of it for ";
 const TIME_SLACK_NS: u64 = 2_000_000;
 /// A sender's share may be off by this part of it.
 const SHARE_SLACK: f64 = 0.05;
+/// The cause that other work on the machine can make right in any case.
+const RUN_QUEUE: &str = "app.runqueue";
 /// Examples of what went wrong that a report shows.
 const REMARKS: usize = 3;
 
@@ -49,6 +51,8 @@ pub struct Score {
     pub right_lost: usize,
     /// Verdicts with a wrong cause, or with a cause where there is nothing to blame.
     pub wrong: usize,
+    /// Of them, those that say that the thread waited for a CPU.
+    pub behind_others: usize,
     /// No verdict.
     pub unresolved: usize,
     /// Checks of which whylag said nothing.
@@ -188,6 +192,23 @@ fn is_guilty(case: &Case, check: &Check, window: Window) -> bool {
     rtt >= surely_slow_ns(case) && during >= rtt / 4 * 3
 }
 
+/// What the machine did to a run, by counters that whylag does not read, if that was another thing than
+/// the case: then nothing that whylag said of it counts, neither for nor against it.
+#[must_use]
+pub fn disturbance(case: &Case, observed: &Observed, score: &Score) -> Option<String> {
+    let late = observed.checks.iter().filter(|check| is_guilty(case, check, observed.window));
+    let late = late.filter_map(Check::rtt_ns).max().filter(|_| case.none_waits);
+    if let Some(late) = late {
+        return Some(format!("the machine was busy: a check took {} ms, and none should wait", late / 1_000_000));
+    }
+    // Less cannot be the half of what any check waited.
+    let may_be_right = observed.run_delay_ns >= surely_slow_ns(case) / 2 && !case.fault.takes_cpu();
+    (score.behind_others > 0 && score.behind_others == score.wrong && may_be_right).then(|| {
+        let waited = observed.run_delay_ns / 1_000_000;
+        format!("the machine was busy: by schedstat, the server's threads waited {waited} ms for a CPU")
+    })
+}
+
 impl Expect {
     /// The causes that are right for a check with this end.
     fn right_causes(&self, lost: bool) -> &'static [&'static str] {
@@ -244,6 +265,7 @@ impl Score {
             }
             Some(cause) => {
                 self.accuse(journey);
+                self.behind_others += usize::from(cause == RUN_QUEUE);
                 self.remark(journey, &format!("blamed on {cause}"));
             }
         }
@@ -388,8 +410,11 @@ impl Score {
 
 #[cfg(test)]
 mod tests {
-    use super::{Amount, Check, Expect, Journey, Mark, Score, Window, is_guilty, longest_part, mono_ns};
+    use super::{
+        Amount, Check, Expect, Journey, Mark, Observed, Score, Window, disturbance, is_guilty, longest_part, mono_ns,
+    };
     use crate::lab::case::find;
+    use crate::lab::truth::Proof;
 
     const EXPECT: Expect =
         Expect { slow: &["app.futex"], lost: &["nic.drop"], offender: None, beside: &[], at_least: 2 };
@@ -411,6 +436,36 @@ mod tests {
         assert_eq!(mark(Score { inexact: 1, ..good.clone() }), Mark::Wrong);
         assert_eq!(mark(Score { right_lost: 1, unresolved: 8, ..good.clone() }), Mark::Unresolved);
         assert_eq!(good.conclude(&EXPECT, false), Mark::Unproven);
+    }
+
+    /// A run with a check that took so long in the middle of the fault.
+    fn observed(rtt_ms: u64, run_delay_ms: u64) -> Observed {
+        let sent_at_ns = 1_100_000_000;
+        let answered_at_ns = Some(sent_at_ns + rtt_ms * 1_000_000);
+        Observed {
+            checks: vec![Check { nonce: 0, due_at_ns: sent_at_ns, sent_at_ns, answered_at_ns }],
+            window: Window { began_ns: 1_000_000_000, ended_ns: 1_600_000_000 },
+            control_p95_ns: 0,
+            proof: Proof { moved: 1, at_least: 1 },
+            run_delay_ns: run_delay_ms * 1_000_000,
+            wall_offset_ns: 0,
+            said: None,
+            machine: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_run_that_the_machine_made_another_case_counts_for_nothing() {
+        let disturbed = |case, rtt_ms, run_delay_ms, score: &Score| {
+            disturbance(find(case).unwrap(), &observed(rtt_ms, run_delay_ms), score).is_some()
+        };
+        let good = Score::default();
+        assert!(disturbed("loop-is-fair", 60, 0, &good) && !disturbed("loop-is-fair", 39, 90, &good));
+        assert!(!disturbed("handler-sleeps", 400, 400, &good), "nothing is excused that was not said");
+        let behind = Score { wrong: 2, behind_others: 2, ..Score::default() };
+        assert!(disturbed("server-saturated", 60, 20, &behind) && !disturbed("server-saturated", 60, 19, &behind));
+        assert!(!disturbed("cpu-quota", 60, 90, &behind), "the case itself is about that");
+        assert!(!disturbed("server-saturated", 60, 90, &Score { wrong: 3, ..behind }), "something else is wrong");
     }
 
     #[test]
