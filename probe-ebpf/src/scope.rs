@@ -6,8 +6,7 @@ use probe_wire::{DEVICE_BITS, Settings};
 use crate::atomic;
 use crate::maps::{
     AWAITED, CACHE_LINE, DEVICES, SCRATCH, SETTINGS, Scratch, ScratchSlot, TOLD_SOCKS, WAITERS, WATCHED_PORTS,
-    WATCHED_SKBS,
-    WATCHED_SOCKS, WATCHED_TGIDS, Whereabouts,
+    WATCHED_SKBS, WATCHED_SOCKS, WATCHED_TGIDS, Whereabouts,
 };
 
 /// Looks for a signature in the `len` bytes of a scratch, of a frame of `frame_len` bytes; on true

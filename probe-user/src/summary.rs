@@ -4,6 +4,8 @@
 //! [`RunSummary`] go out. A check that is reported many times while it is open counts once.
 //! Memory is bounded by the number of targets and of open checks.
 
+mod loss_rate;
+
 use crate::attribution::baseline::{Baselines, Excess, Times, share, times};
 use crate::attribution::verdict::conclude;
 use crate::attribution::{
@@ -16,6 +18,8 @@ use crate::journey::{JourneyId, Loss, Outcome};
 use hdrhistogram::Histogram;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+
+pub use loss_rate::{LossRate, Losses};
 
 /// Most targets kept apart.
 const MAX_TARGETS: usize = 1_024;
@@ -97,6 +101,8 @@ pub struct RunSummary {
     pub broken: u64,
     /// Slow or lost checks without a verdict.
     pub unresolved: u64,
+    /// Lost checks by span and by place.
+    pub losses: Losses,
 }
 
 impl Summary {
@@ -165,6 +171,7 @@ impl Summary {
             unexplained: total.unexplained(),
             service: total.service(),
             verdict: total.verdict(),
+            losses: state.losses,
         })
     }
 
@@ -201,6 +208,7 @@ impl Summary {
                 ambiguous: sum.ambiguous + target.counts.ambiguous,
                 broken: sum.broken + target.counts.broken,
                 unresolved: sum.unresolved + total.unresolved,
+                losses: sum.losses.plus(&target.losses),
                 ..sum
             }
         })
@@ -413,6 +421,7 @@ struct Target {
     answered: Histogram<u64>,
     healthy: Histogram<u64>,
     ended: Total,
+    losses: Losses,
     stalls: Stalls,
     open: HashMap<JourneyId, Open>,
 }
@@ -426,6 +435,7 @@ impl Target {
             answered: histogram(),
             healthy: histogram(),
             ended: Total::default(),
+            losses: Losses::default(),
             stalls: Stalls::default(),
             open: HashMap::new(),
         }
@@ -457,6 +467,7 @@ impl Target {
 
     fn count(&mut self, judged: &Judged) {
         self.counts.checks += 1;
+        self.losses.push(judged);
         let elapsed = judged.journey.elapsed().0.max(1);
         match judged.journey.outcome {
             Outcome::Replied => record(&mut self.answered, elapsed),

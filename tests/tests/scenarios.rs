@@ -168,6 +168,16 @@ scenarios! {
     a_shaper_below_a_bond_is_the_qdisc: "bonded-shaper",
     a_quiet_vlan_is_blamed_for_nothing: "vlan-healthy",
     a_shaper_below_a_vlan_is_the_qdisc: "vlan-shaper",
+    a_server_that_is_told_of_a_full_shaper_knows: "reply-refused",
+    a_send_buffer_without_room_loses_answers: "reply-without-room",
+    a_rule_drops_requests: "request-filtered",
+    a_rule_drops_answers: "reply-filtered",
+    a_wrong_checksum_is_not_the_host: "request-damaged",
+    what_is_lost_outside_left_in_time: "asked-lost-outside",
+    a_short_ring_drops_what_a_sleeping_backend_leaves: "tap-ring-full",
+    a_ring_without_a_queue_before_it_drops: "veth-ring-full",
+    a_quiet_bridge_is_blamed_for_nothing: "bridge-healthy",
+    a_port_that_does_not_forward_drops: "bridge-port-down",
 }
 
 /// Cases that are left to `lab run` and `lab score`, and why.

@@ -13,9 +13,10 @@ use anyhow::{Context as _, Result, bail};
 /// A page and how it is made.
 type Page = (&'static str, fn() -> Result<String>);
 
-const PAGES: [Page; 5] = [
+const PAGES: [Page; 6] = [
     ("stages.md", || Ok(tables::stages())),
     ("causes.md", || Ok(tables::causes())),
+    ("loss-places.md", || Ok(tables::places())),
     ("hooks.md", || Ok(tables::hooks())),
     ("fields.md", || Ok(tables::fields())),
     ("events.md", events::page),

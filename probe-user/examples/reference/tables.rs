@@ -1,7 +1,7 @@
 //! Pages from the library's tables.
 
 use probe_user::{
-    attribution::{CAUSES, CauseRow},
+    attribution::{CAUSES, CauseRow, LOSS_PLACES},
     catalog::{FIELDS, Field, Shape, Unit},
     hooks::{Attach, Choice, Cost, Direction, HOOKS, Hook},
     journey::STAGES,
@@ -39,6 +39,24 @@ pub(crate) fn causes() -> String {
 
 fn cause(row: &CauseRow) -> [String; 3] {
     [code(row.name), row.must_be_true.to_owned(), row.proof.to_owned()]
+}
+
+pub(crate) fn places() -> String {
+    let introduction = "A lost check ends at one of these places. The set is closed. Where the kernel dropped the \
+        packet, the drop's reason or the kernel function that dropped it tells the place; without a drop, the last \
+        stage that was reached does. The counter is the kernel's own, which moves with it. A drop at a place with a \
+        cause proves that cause; elsewhere, who held the packet counts too.";
+    let mut page = heading("Places of loss", "`LOSS_PLACES`", introduction);
+    let rows = LOSS_PLACES.iter().map(|row| {
+        let cause = row.cause.map_or(String::new(), |cause| code(cause.name()));
+        [code(row.name), row.meaning.to_owned(), row.counter.to_owned(), cause]
+    });
+    table(
+        &mut page,
+        ["place", "what is true of a check lost there", "counted by", "cause that a drop there proves"],
+        rows,
+    );
+    page
 }
 
 pub(crate) fn hooks() -> String {

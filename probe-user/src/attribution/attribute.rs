@@ -5,7 +5,8 @@ use super::cause::Cause;
 use super::evidence::Evidence;
 use super::ledger::{Judged, Ledger, Unresolved, Verdict};
 use super::piece::{self, Found, Piece};
-use super::rules::{LONG_SILENCE, Leg, drops, handover, outside, receive, transmit, vm};
+use super::place::LostAt;
+use super::rules::{LONG_SILENCE, Leg, drops, handover, lost, outside, receive, transmit, vm};
 use super::service::{Stay, service};
 use super::verdict::{conclude, limit, main_reason, slow, untrusted};
 use crate::clock::{DurNs, MonoNs};
@@ -103,7 +104,17 @@ impl Attributor {
         }
         let baseline = self.baselines.of(journey.target, journey.signature);
         let service = service(&journey, &account.ledger, &verdict, baseline, evidence);
-        Judged { journey, ledger: account.ledger, slow, verdict, service, brief: false, lost_events, guest: None }
+        Judged {
+            journey,
+            ledger: account.ledger,
+            slow,
+            verdict,
+            lost: account.lost,
+            service,
+            brief: false,
+            lost_events,
+            guest: None,
+        }
     }
 
     /// How long checks like this one are usually held: asked only of one that may have been held long.
@@ -124,7 +135,7 @@ impl Attributor {
             (None, false) => Verdict::Healthy,
             (None, true) => Verdict::Unresolved(Unresolved::NoTrace(CROWDED.to_owned())),
         };
-        Judged { journey, ledger, slow, verdict, service: None, brief: true, lost_events: 0, guest: None }
+        Judged { journey, ledger, slow, verdict, lost: None, service: None, brief: true, lost_events: 0, guest: None }
     }
 
     fn verdict(&mut self, journey: &Journey, account: &Account, slow: bool, lost_events: u64) -> Verdict {
@@ -161,6 +172,8 @@ struct Account {
     dropped: Option<Dropped>,
     /// Why the last leg of a check that is open or lost is unexplained, if it is.
     tail: Option<String>,
+    /// Where it ended, if it is lost.
+    lost: Option<LostAt>,
     /// The oldest record on which it rests, or its start: records lost since then may have told
     /// another story.
     since: MonoNs,
@@ -176,7 +189,7 @@ fn account(journey: &Journey, evidence: &Evidence, usual_hold: Option<DurNs>) ->
     if let Some(reason) = untrusted(journey) {
         let pieces = vec![Piece::unexplained(from, to, Span::Receive, reason)];
         let pieces = pieces.into_iter().filter(|piece| piece.from < piece.to).collect();
-        return Account { ledger: piece::ledger(pieces, from, to), dropped: None, tail: None, since: from };
+        return Account { ledger: piece::ledger(pieces, from, to), dropped: None, tail: None, lost: None, since: from };
     }
     let legs = legs(journey, evidence, usual_hold, to);
     let mut pieces = Vec::new();
@@ -187,7 +200,8 @@ fn account(journey: &Journey, evidence: &Evidence, usual_hold: Option<DurNs>) ->
         pieces.extend(fitted);
     }
     let dropped = legs.last().and_then(dropped);
-    Account { ledger: piece::ledger(pieces, from, to), dropped, tail, since: from }
+    let lost = legs.last().and_then(lost::lost_at);
+    Account { ledger: piece::ledger(pieces, from, to), dropped, tail, lost, since: from }
 }
 
 /// The stretches between stages that were seen, and from the last one to the end.

@@ -19,6 +19,7 @@ use super::held::{HeldSend, HeldSends};
 use super::queue::Queues;
 use super::request::Requests;
 use super::run::{Runs, Share};
+use super::sent::SendCalls;
 use super::softirq::{SoftirqRun, Softirqs, Tally};
 use super::spin::Spins;
 use super::storage::Storage;
@@ -28,7 +29,7 @@ use super::tap::Taps;
 use super::thread::{Data, Life, Mark, SoftirqRuns as _};
 use super::traffic::Traffic;
 use crate::clock::{DurNs, MonoNs};
-use crate::event::{Body, Event, Fact, InterfaceFact, InterfaceId, TaskId};
+use crate::event::{Body, Departed, Event, Fact, InterfaceFact, InterfaceId, TaskId};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 
@@ -60,7 +61,9 @@ pub struct Evidence {
     peers: HashMap<u64, [u8; 16], Fast>,
     flow_drops: FlowDrops,
     held: HeldSends,
+    send_calls: SendCalls,
     interfaces: HashMap<InterfaceId, InterfaceFact>,
+    departed: Departed,
     drop_reasons: HashMap<u32, String>,
     taps: Taps,
     traffic: Traffic,
@@ -163,7 +166,10 @@ impl Evidence {
             Body::LockSpin(body) => self.spins.add(event, body),
             Body::GuestExits(body) => self.exits.add(event, body),
             Body::Ran(body) => self.ran(event, body.ran_ns, (body.comm, body.start_time_ns)),
-            Body::Drop(body) => self.flow_drops.add(event, body),
+            Body::Drop(body) => {
+                self.flow_drops.add(event, body);
+                self.send_calls.dropped(event);
+            }
             Body::OtherPeer(body) => self.peer(body),
             Body::SockSend(body) => self.answered(event, body),
             Body::SendHeld(body) => self.held.add(event, body),
@@ -200,6 +206,7 @@ impl Evidence {
         self.softirqs.trim(oldest);
         self.flow_drops.trim(before.before(DROPS_KEPT));
         self.held.trim(before.before(DROPS_KEPT));
+        self.send_calls.trim(before.before(DROPS_KEPT));
         self.trim_sockets();
         self.traffic.trim(before);
         self.storage.trim(before);
@@ -231,8 +238,10 @@ impl Evidence {
                 self.drop_reasons.insert(*number, name.clone());
             }
             Fact::Interface(fact) => {
+                self.departed.come(fact.id);
                 self.interfaces.insert(fact.id, fact.clone());
             }
+            Fact::Gone { interface, .. } => self.gone(at, *interface),
             Fact::Task(fact) => self.task(at, fact),
             Fact::Runner { id, start_time_ns, cgroup } => self.runs.learn_cgroup(*id, *start_time_ns, cgroup),
             Fact::Device { number, name } => self.storage.learn_name(*number, name),
@@ -292,6 +301,11 @@ impl Evidence {
     /// What was held back after a thread's last send call up to `to`, if that left something.
     pub(super) fn held_send(&self, task: TaskId, from: MonoNs, to: MonoNs) -> Option<&HeldSend> {
         self.held.last(task, from, to)
+    }
+
+    /// What send calls returned that failed, or within which a packet was dropped.
+    pub(super) const fn send_calls(&self) -> &SendCalls {
+        &self.send_calls
     }
 
     /// Whether something was held back in the same socket before, from `from` on.

@@ -1,5 +1,6 @@
 //! The exact split of a journey's time between causes, and what is concluded from it.
 
+use super::place::LostAt;
 use super::stall::{Stall, Victim};
 use super::{Cause, Service};
 use crate::clock::{DurNs, MonoNs};
@@ -7,6 +8,7 @@ use crate::counters::Counted;
 use crate::event::{InterfaceId, TaskId};
 use crate::join::GuestHalf;
 use crate::journey::{Journey, Span};
+use crate::summary::Losses;
 use std::fmt;
 use std::sync::Arc;
 
@@ -180,6 +182,8 @@ pub struct Judged {
     pub slow: bool,
     /// The conclusion.
     pub verdict: Verdict,
+    /// Where it ended; `None` if it is not lost, or only counted.
+    pub lost: Option<LostAt>,
     /// Whether the app was saturated or broken; `None` where neither is proven.
     pub service: Option<Service>,
     /// It came with more others than can be looked into: only its time was judged, and no
@@ -248,4 +252,6 @@ pub struct Episode {
     /// Whether the app was saturated or broken, by at least half of the time of its slow checks; `None`
     /// where neither is proven.
     pub service: Option<Service>,
+    /// Lost checks by span and by place.
+    pub losses: Losses,
 }

@@ -9,6 +9,8 @@ pub(crate) mod baseline;
 #[cfg(test)]
 mod cases;
 mod cause;
+#[cfg(test)]
+mod endings;
 mod evidence;
 mod exits;
 mod flow;
@@ -16,6 +18,7 @@ mod frame;
 mod held;
 mod ledger;
 pub(crate) mod piece;
+mod place;
 #[cfg(test)]
 mod properties;
 mod questions;
@@ -24,6 +27,7 @@ mod request;
 mod rounds;
 mod rules;
 mod run;
+mod sent;
 mod service;
 #[cfg(test)]
 mod single_loss;
@@ -47,6 +51,7 @@ pub use cause::{CAUSES, Cause, CauseRow, Family};
 pub use evidence::Evidence;
 pub(crate) use evidence::{SOFTIRQ_THREAD, receives_packets};
 pub use ledger::{Entry, Episode, EpisodeCause, Gap, Hop, Judged, Ledger, Offender, Sampled, Unresolved, Verdict};
+pub use place::{LOSS_PLACES, LossPlace, LossPlaceRow, LostAt, Sent};
 pub(crate) use queue::{QueueWait, named as named_sender, percent, waits as queue_waits};
 pub use rules::outside::{Lapse, Lapses};
 pub(crate) use rules::receive::vector as softirq_name;

@@ -77,7 +77,8 @@ fn outcome() -> impl Strategy<Value = u8> {
 }
 
 fn finish(story: &mut Story, outcome: u8, end: u64) {
-    let drop = PacketDrop { at: at(end), reason: 3, location: 1, interface: super::story::ETH, reply: false };
+    let drop =
+        PacketDrop { at: at(end), reason: 3, location: 1, interface: super::story::ETH, ..PacketDrop::default() };
     let outcome = match outcome {
         0 => return,
         1 => Outcome::Open,

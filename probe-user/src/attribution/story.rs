@@ -493,9 +493,14 @@ impl Story {
 
     /// Gives data to the check's socket.
     pub(crate) fn sends(&mut self, us: u64, who: Actor) -> &mut Self {
+        self.sends_bytes(us, who, 64)
+    }
+
+    /// A send call on the check's socket returns bytes, or a negated error number.
+    pub(crate) fn sends_bytes(&mut self, us: u64, who: Actor, result: i32) -> &mut Self {
         let protocol = u32::from(self.journey.request.protocol);
         let (socket, comm) = (SOCKET, comm(who.2));
-        let body = SockCallBody { socket, cgroup: 0, result: 64, flags: 0, local_port: 4000, protocol, comm };
+        let body = SockCallBody { socket, cgroup: 0, result, flags: 0, local_port: 4000, protocol, comm };
         self.push(us, who, 0, Body::SockSend(body))
     }
 
@@ -648,9 +653,20 @@ impl Story {
         let number = 40;
         self.fact(0, Fact::DropReason { number, name: reason.to_owned() });
         let location = self.address(place);
-        let drop = PacketDrop { at: at(us), reason: number, location, interface: ETH, reply: false };
+        let drop = PacketDrop { at: at(us), reason: number, location, interface: ETH, ..PacketDrop::default() };
         self.journey.drops.push(drop.clone());
         self.ends(us, Outcome::Lost(Loss::Dropped(drop)))
+    }
+
+    /// The check's packet, a reply, is dropped by a thread in a call of its own; the check is lost to it.
+    pub(crate) fn drops_reply(&mut self, us: u64, who: Actor, reason: &str, place: &str) -> &mut Self {
+        self.drops_packet(us, (4000, 9), reason, place);
+        let Some(event) = self.events.last_mut() else { panic!("a drop") };
+        (event.task, event.softirq) = (who.id(), 0);
+        self.dropped(us, reason, place);
+        let Outcome::Lost(Loss::Dropped(drop)) = &mut self.journey.outcome else { panic!("a drop") };
+        (drop.reply, drop.task) = (true, who.id());
+        self
     }
 
     /// A copy of the connection request finds its listener's accept queue full.

@@ -82,6 +82,10 @@ impl Taps {
         self.0.get(&id)
     }
 
+    pub(super) fn forget(&mut self, id: InterfaceId) {
+        self.0.remove(&id);
+    }
+
     /// These processes hold it now.
     pub(super) fn hold(&mut self, id: InterfaceId, holders: &[u32]) {
         self.0.entry(id).or_default().holders = holders.to_vec();

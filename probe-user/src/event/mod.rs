@@ -4,6 +4,7 @@
 //! Facts travel in the same stream so that a recording holds all that a conclusion rests on.
 
 mod decode;
+mod departed;
 mod encode;
 mod order;
 
@@ -21,6 +22,7 @@ use probe_wire::{
 use serde::{Deserialize, Serialize};
 
 pub use decode::{DecodeError, decode};
+pub(crate) use departed::Departed;
 pub use encode::{EncodeError, HEADER_LEN, MAX_RECORD_LEN, encode, fact_record, fact_records, tick_record};
 pub use order::Orderer;
 
@@ -262,7 +264,7 @@ impl Fact {
     #[must_use]
     pub const fn learners(&self) -> Learners {
         let (names, joining, evidence) = match self {
-            Self::Interface(_) | Self::DropReason { .. } => (true, true, true),
+            Self::Interface(_) | Self::Gone { .. } | Self::DropReason { .. } => (true, true, true),
             Self::Run(_) => (true, true, false),
             Self::Symbol { .. } => (true, false, true),
             Self::Clock(_) => (true, false, false),
@@ -274,8 +276,7 @@ impl Fact {
             | Self::Runner { .. }
             | Self::Taken(_)
             | Self::Queue(_) => (false, false, true),
-            Self::Gone { .. }
-            | Self::Module(_)
+            Self::Module(_)
             | Self::Frame(_)
             | Self::Stack(_)
             | Self::Host(_)

@@ -195,7 +195,7 @@ fn a_check_that_hangs_inside_is_refined_while_it_is_open() {
 
 #[test]
 fn halves_that_ended_differently_are_no_pair() {
-    let drop = PacketDrop { at: at(600), reason: 3, location: 1, interface: Default::default(), reply: false };
+    let drop = PacketDrop { at: at(600), reason: 3, location: 1, ..PacketDrop::default() };
     let mut lost = never_back(500, 600, Outcome::Lost(Loss::Dropped(drop)));
     assert!(matches!(pairing(&joined(&mut lost, &mut inside(Fault::Sleeps, 40_000))), Pairing::Mismatched(_)));
     let judged = joined(&mut outside(500, 200_500), &mut dropped_inside());

@@ -22,7 +22,7 @@ use super::slab::{NONE, Slab};
 use super::socket::{CheckRef, Sockets};
 use super::{Journey, JourneyId, Loss, Outcome, QdiscStay, Stage, Stamp};
 use crate::clock::{DurNs, MonoNs};
-use crate::event::{Body, Event, Fact, InterfaceFact, InterfaceId, InterfaceRole, RunFact};
+use crate::event::{Body, Departed, Event, Fact, InterfaceFact, InterfaceId, InterfaceRole, RunFact};
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use probe_wire::{DROP_OF_PORT, DROP_OF_PORT_LAST, MAX_CPUS, MAX_RULES};
@@ -204,6 +204,7 @@ pub struct Correlator {
     pub(super) ingress: Vec<Option<Box<IngressRing>>>,
     pub(super) recent: Recent,
     interfaces: Vec<InterfaceId>,
+    departed: Departed,
     /// Checks that are reported while open, by the number of their target.
     reported: Vec<u32>,
     interface_table: HashTable<(InterfaceId, Interface)>,
@@ -250,6 +251,7 @@ impl Correlator {
             ingress: Vec::new(),
             recent: Recent::new(),
             interfaces: Vec::new(),
+            departed: Departed::default(),
             reported: Vec::new(),
             interface_table: HashTable::new(),
             hasher: RandomState::default(),
@@ -381,6 +383,7 @@ impl Correlator {
             Fact::Hooks { active } => self.rules.learn_hooks(active),
             Fact::Interface(fact) => self.learn_interface(fact),
             Fact::Live { interface, since } => self.learn_live(*interface, *since),
+            Fact::Gone { interface, .. } => self.departed.leave(*interface, self.now),
             Fact::DropReason { number, name } => self.learn_reason(*number, name),
             Fact::Limit { checks } => self.rules.limit = *checks,
             Fact::Closing => self.closing = true,
@@ -391,11 +394,10 @@ impl Correlator {
     fn learn_interface(&mut self, fact: &InterfaceFact) {
         let (role, loopback, tap) = (fact.role, fact.kind == "loopback", matches!(fact.kind.as_str(), "tap" | "tun"));
         let hash = self.hasher.hash_one(fact.id);
+        self.departed.come(fact.id);
         if let Some((_, known)) = self.interface_table.find_mut(hash, |(id, _)| *id == fact.id) {
             (known.role, known.loopback, known.tap) = (role, loopback, tap);
-        } else if self.interfaces.len() < MAX_INTERFACES {
-            self.interfaces.push(fact.id);
-            let number = u16::try_from(self.interfaces.len()).unwrap_or(0);
+        } else if let Some(number) = self.number_for(fact.id) {
             let hasher = &self.hasher;
             self.interface_table.insert_unique(
                 hash,
@@ -403,6 +405,21 @@ impl Correlator {
                 |(id, _)| hasher.hash_one(id),
             );
         }
+    }
+
+    /// A number for an interface. When all are given away, that of one is taken which went so long
+    /// ago that no check is open that passed it.
+    fn number_for(&mut self, id: InterfaceId) -> Option<u16> {
+        if self.interfaces.len() < MAX_INTERFACES {
+            self.interfaces.push(id);
+            return u16::try_from(self.interfaces.len()).ok();
+        }
+        let old = self.departed.older_than(self.now.before(self.rules.lost_after))?;
+        let hash = self.hasher.hash_one(old);
+        let entry = self.interface_table.find_entry(hash, |(known, _)| *known == old).ok()?;
+        let ((_, Interface { number, .. }), _) = entry.remove();
+        *self.interfaces.get_mut(usize::from(number).checked_sub(1)?)? = id;
+        Some(number)
     }
 
     fn learn_reason(&mut self, number: u32, name: &str) {

@@ -276,7 +276,7 @@ impl Correlator {
     /// this host or for the socket that has the packet is no drop of the check's.
     pub(super) fn dropped(&mut self, event: &Event, body: &DropBody, out: &mut dyn FnMut(Update)) -> Joined {
         let found = self.dropped_check(event, body).or_else(|| self.dropped_at_entry(event, body, out));
-        let Some((slot, half, carries)) = found else { return Joined::Nothing };
+        let Some((slot, half, mut carries)) = found else { return Joined::Nothing };
         if self.is_of_no_concern(slot, half, body.reason) {
             self.counts.off_path += 1;
             return Joined::Check;
@@ -288,6 +288,7 @@ impl Correlator {
             location: body.location,
             interface,
             reply: half == Phase::Reply,
+            task: if event.softirq == 0 { event.task } else { TaskId::default() },
         };
         let check = &mut self.checks[slot];
         if check.drops().len() < MAX_DROPS {
@@ -298,6 +299,10 @@ impl Correlator {
         check.rest().refusals.retain(|refusal| !here(refusal));
         if !check.dies_with(half) {
             return Joined::Check;
+        }
+        if half == Phase::Reply && check.perspective == Perspective::Served && !check.answered() {
+            carries = true;
+            check.sent_in_vain(event);
         }
         // By a nonce, what comes later is known to be the same check's.
         let can_go_on = half == Phase::Request && self.rules.nonce[usize::from(check.request.rule) % MAX_RULES];
@@ -367,8 +372,11 @@ impl Correlator {
         let half = if body.sighting.role == ROLE_REPLY { Phase::Reply } else { Phase::Request };
         let chain = self.index.chain(&self.checks, &Key::of(&body.sighting, signature, half == Phase::Request))?;
         let is_it = |slot: &u32| {
-            let carrier = &self.checks[*slot].carriers[half as usize];
+            let check = &self.checks[*slot];
+            let carrier = &check.carriers[half as usize];
+            let by_reader = check.held && check.reader == event.task && event.softirq == 0;
             carrier.ip_id == body.sighting.ip_id && carrier.tcp_seq == body.sighting.tcp_seq
+                || half == Phase::Reply && !carrier.seen && by_reader
         };
         let slot = match self.has_nonce(&body.sighting) {
             true => self.index.oldest(chain),
@@ -389,6 +397,15 @@ impl Check {
             (Perspective::Sent, Phase::Reply) => self.request.protocol == UDP,
             // So is one for this host itself, from its own VM.
             (Perspective::Served, Phase::Reply) => self.request.protocol == UDP || !self.is_back_from_own_vm(),
+        }
+    }
+
+    /// Its reply was dropped before any device had it. What a thread dropped in its own call was sent
+    /// by it just now.
+    fn sent_in_vain(&mut self, event: &Event) {
+        if event.softirq == 0 && event.task.tid != 0 && self.request.protocol == UDP && !self.passed(Stage::AppSend) {
+            self.pass(Stage::AppSend, mark(event, 0, 0));
+            self.sender = event.task;
         }
     }
 

@@ -23,7 +23,7 @@ use probe_wire::{QdiscBody, Sighting};
 
 pub use correlator::{Correlator, Counts, Update};
 pub use stage::{Custody, STAGES, Span, Stage, StageRow};
-pub(crate) use stretch::{Holder, Stretch, stretches};
+pub(crate) use stretch::{Holder, Stretch, last_span, passes, stretches};
 
 /// Identity of a check within one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,7 +80,7 @@ pub enum Loss {
 }
 
 /// A drop of a check's packet.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct PacketDrop {
     /// When.
     pub at: MonoNs,
@@ -92,6 +92,8 @@ pub struct PacketDrop {
     pub interface: InterfaceId,
     /// The reply was dropped, not the request.
     pub reply: bool,
+    /// The thread that dropped it in a call of its own; zeros if a softirq did.
+    pub task: TaskId,
 }
 
 /// A connection request that its listener had no room for: the kernel ignored it.

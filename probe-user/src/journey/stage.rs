@@ -106,6 +106,10 @@ impl Custody {
 }
 
 impl Span {
+    /// Every span, in the order in which a served check passes them.
+    pub const ALL: [Self; 8] =
+        [Self::Receive, Self::Forward, Self::Vm, Self::Queue, Self::Hold, Self::Send, Self::Transmit, Self::Outside];
+
     /// The public name.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -69,6 +69,21 @@ pub(crate) fn stretches(journey: &Journey) -> Vec<Stretch> {
     all
 }
 
+/// Whether a check has entered a span and left it again.
+pub(crate) fn passes(journey: &Journey, span: Span) -> bool {
+    let pairs = journey.stamps.iter().zip(journey.stamps.iter().skip(1));
+    let mut passed = pairs.map(|(stamp, next)| holder_after(stamp, Some(next.stage), journey.perspective));
+    passed.any(|holder| holder == Holder::Span(span))
+}
+
+/// The span behind the last stage, if that tells one.
+pub(crate) fn last_span(journey: &Journey) -> Option<Span> {
+    match holder_after(journey.stamps.last()?, None, journey.perspective) {
+        Holder::Span(span) => Some(span),
+        Holder::Host | Holder::Nobody => None,
+    }
+}
+
 fn add(all: &mut Vec<Stretch>, next: Stretch) {
     match all.last_mut() {
         _ if next.to <= next.from => {}

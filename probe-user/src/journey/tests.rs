@@ -199,6 +199,13 @@ impl Scene {
         self.add(at, SOFTIRQ, 4, Body::Drop(body))
     }
 
+    /// A thread did what was told last.
+    fn by(&mut self, task: TaskId) -> &mut Self {
+        let Some(event) = self.events.last_mut() else { panic!("an event") };
+        (event.task, event.softirq) = (task, 0);
+        self
+    }
+
     /// As [`drop_of`](Self::drop_of), with a reason by its name.
     fn drop_because(&mut self, at: u64, skb: u64, sighting: &Sighting, name: &str) -> &mut Self {
         let number = u32::from(name.as_bytes()[0]);
@@ -1387,6 +1394,30 @@ mod loss {
         let run = scene.run();
         assert!(matches!(&run.only().outcome, Outcome::Lost(Loss::Dropped(drop)) if drop.reply));
         assert_eq!(run.only().qdisc[0].left_at, None);
+    }
+
+    #[test]
+    fn a_reply_dropped_before_any_device_is_lost_where_it_was_sent() {
+        let request = request(0, 1);
+        let read = |scene: &mut Scene| {
+            scene.ingress(MS, PNIC, 0x1000, &request).enqueue_last(MS + 10, 17).read(MS + 500, WORKER, 17, 20, 0);
+        };
+        // Its packet lies where the request's was, or elsewhere.
+        for skb in [0x1000, 0x2000] {
+            let mut scene = Scene::with_hooks(&["net_dev_start_xmit", "qdisc_enqueue"]);
+            read(&mut scene);
+            scene.drop_of(2 * MS, skb, Some(&reply_to(&request))).by(WORKER).tick(3 * MS);
+            let run = scene.run();
+            let Outcome::Lost(Loss::Dropped(drop)) = &run.only().outcome else { panic!("{:?}", run.only().outcome) };
+            assert_eq!((drop.reply, drop.task), (true, WORKER));
+            assert_eq!(run.only().stamps.last().map(|stamp| (stamp.stage, stamp.task)), Some((Stage::AppSend, WORKER)));
+        }
+        let mut scene = Scene::new();
+        read(&mut scene);
+        scene.drop_of(2 * MS, 0x2000, Some(&reply_to(&request))).tick(3 * MS);
+        let run = scene.run();
+        assert!(matches!(run.only().outcome, Outcome::Lost(Loss::Dropped(_))));
+        assert_eq!(run.only().stamp(Stage::AppSend), None, "a softirq dropped it");
     }
 
     #[test]

@@ -194,6 +194,7 @@ impl Surroundings {
             };
             difference.gone.push(watched.gone(reason));
             self.watched.remove(&key);
+            self.holders.remove(&key);
             self.lost_some = true;
             if presence == Presence::NoNamespace && key.0 == self.host {
                 // What listens there hears of nothing new.
@@ -232,6 +233,7 @@ impl Surroundings {
             difference.renamed.extend(watched.rename(&chosen.interface.name));
             true
         });
+        self.holders.retain(|key, _| now.contains_key(key));
         for (key, chosen) in now {
             let before = self.holders.insert(key, chosen.holders.clone());
             if before.unwrap_or_default() != chosen.holders {

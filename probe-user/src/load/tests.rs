@@ -993,6 +993,7 @@ fn no_tracepoint_has_programs_of_two_hooks() {
     for hook in HOOKS {
         let own = hook.choices.iter().filter_map(|choice| match choice.attach {
             Attach::BtfTracepoint { tracepoint, .. } => Some(tracepoint),
+            Attach::Tracepoint { tracepoint, .. } => Some(tracepoint),
             Attach::TailCall { .. } | Attach::Tcx(_) | Attach::Clsact(_) | Attach::CpuClock => None,
         });
         for tracepoint in own.collect::<HashSet<_>>() {

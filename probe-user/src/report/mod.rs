@@ -20,6 +20,7 @@ mod flame;
 mod kept;
 mod lane;
 mod losses;
+mod lost;
 mod next;
 mod offenders;
 mod page;

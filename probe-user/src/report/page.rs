@@ -1,7 +1,7 @@
 //! The whole document.
 
 use super::words::{counted, shown};
-use super::{Report, causes, chart, distribution, flame, losses, next, queues, timeline, verdict};
+use super::{Report, causes, chart, distribution, flame, losses, lost, next, queues, timeline, verdict};
 use crate::bundle::{Addresses, Manifest};
 use crate::sink::Names;
 use base64::Engine;
@@ -120,7 +120,7 @@ const SECTIONS: [(&str, &str); 10] = [
 fn sections(report: &Report) -> Markup {
     let contents = [
         verdict::section(report),
-        causes::section(report),
+        html! { (causes::section(report)) (lost::tables(&report.run.losses)) },
         timeline::section(report),
         distribution::section(report),
         flame::section(report),

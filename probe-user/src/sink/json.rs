@@ -4,10 +4,11 @@
 //! round; none is ever renamed.
 
 use super::counters::CountersField;
+use super::losses::LossesField;
 use super::queue::QueueLine;
 use super::{Context, Names, Sink};
 use crate::attribution::{
-    Cause, Entry, Episode, EpisodeCause, Judged, Lapse, Offender, Service, Stall, Verdict, Victim,
+    Cause, Entry, Episode, EpisodeCause, Judged, Lapse, LossPlaceRow, LostAt, Offender, Service, Stall, Verdict, Victim,
 };
 use crate::clock::MonoNs;
 use crate::event::{InterfaceId, TaskId};
@@ -86,6 +87,7 @@ struct JourneyLine<'a> {
     retransmissions: u32,
     stages: Vec<StageField>,
     drops: Vec<DropField>,
+    loss: Option<LostAtField>,
     ledger: Vec<EntryField<'a>>,
     unexplained_ns: u64,
     unexplained_reasons: &'a [String],
@@ -113,6 +115,7 @@ impl<'a> JourneyLine<'a> {
             retransmissions: journey.retransmissions,
             stages: journey.stamps.iter().map(|stamp| StageField::new(stamp, start, names)).collect(),
             drops: drops(journey, start, names),
+            loss: judged.lost.as_ref().map(|lost| LostAtField::new(lost, names)),
             ledger: ledger.entries.iter().map(|entry| EntryField::new(entry, ledger.from)).collect(),
             unexplained_ns: ledger.unexplained.0,
             unexplained_reasons: &ledger.unexplained_reasons,
@@ -197,6 +200,43 @@ impl DropField {
             ifindex: drop.interface.ifindex,
             interface: names.interface(drop.interface).map(|interface| interface.name.clone()),
             reply: drop.reply,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct LostAtField {
+    place: &'static str,
+    meaning: &'static str,
+    stage: &'static str,
+    span: &'static str,
+    reply: bool,
+    reason: Option<String>,
+    location: Option<String>,
+    ifindex: u32,
+    interface: Option<String>,
+    counter: Option<&'static str>,
+    send_result: Option<String>,
+    send_tid: u32,
+}
+
+impl LostAtField {
+    fn new(lost: &LostAt, names: &Names) -> Self {
+        let LossPlaceRow { name, meaning, counter, .. } = lost.place.row();
+        let drop = lost.drop.as_ref();
+        Self {
+            place: name,
+            meaning,
+            stage: lost.stage.name(),
+            span: lost.span.name(),
+            reply: lost.reply,
+            reason: drop.map(|drop| names.drop_reason(drop.reason)),
+            location: drop.map(|drop| names.symbol(drop.location)),
+            ifindex: lost.interface.ifindex,
+            interface: names.interface(lost.interface).map(|interface| interface.name.clone()),
+            counter: Some(*counter).filter(|counter| !counter.is_empty()),
+            send_result: lost.sent.map(|sent| sent.to_string()),
+            send_tid: lost.sender.tid,
         }
     }
 }
@@ -342,6 +382,7 @@ struct EpisodeLine<'a> {
     stalls: Vec<StallField<'a>>,
     unexplained_ns: u64,
     verdict: VerdictField,
+    losses: LossesField,
 }
 
 impl<'a> EpisodeLine<'a> {
@@ -362,6 +403,7 @@ impl<'a> EpisodeLine<'a> {
             unexplained_ns: episode.unexplained.0,
             verdict: VerdictField::new(&episode.verdict)
                 .of(episode.service.as_ref(), |service| service.of_episode(episode.slow + episode.lost)),
+            losses: LossesField::new(&episode.losses),
         }
     }
 }
@@ -533,6 +575,7 @@ struct SummaryLine {
     ambiguous: u64,
     broken: u64,
     unresolved: u64,
+    losses: LossesField,
 }
 
 impl SummaryLine {
@@ -551,6 +594,7 @@ impl SummaryLine {
             ambiguous: summary.ambiguous,
             broken: summary.broken,
             unresolved: summary.unresolved,
+            losses: LossesField::new(&summary.losses),
         }
     }
 }
@@ -579,8 +623,9 @@ mod tests {
 
     fn every_kind() -> Vec<Value> {
         let outputs =
-            [sample::slow(), sample::held(), sample::lost(), sample::open(5), sample::healthy(), sample::joined()];
-        let mut outputs: Vec<Output> = outputs.into_iter().map(|judged| Output::Journey(Box::new(judged))).collect();
+            [sample::slow(), sample::held(), sample::lost(), sample::vanished(), sample::open(5), sample::healthy()];
+        let outputs = outputs.into_iter().chain([sample::joined()]);
+        let mut outputs: Vec<Output> = outputs.map(|judged| Output::Journey(Box::new(judged))).collect();
         outputs.push(sample::lapse());
         outputs.push(sample::gone());
         outputs.push(Output::Episode(sample::episode()));

@@ -6,12 +6,13 @@
 
 mod counters;
 mod json;
+mod losses;
 mod names;
 mod outlet;
 mod printable;
 mod queue;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 mod text;
 
 use crate::pipeline::Output;
@@ -24,7 +25,7 @@ pub use names::Names;
 pub use outlet::{Outlet, OutletCounts, Printer};
 pub use printable::printable;
 pub use text::{TextSink, TextStyle};
-pub(crate) use text::{main_offender, percent, verdict_sentence, who};
+pub(crate) use text::{main_offender, percent, rate, verdict_sentence, who};
 
 /// What a sink is told besides the output itself.
 #[derive(Debug, Clone, Copy)]

@@ -1,9 +1,13 @@
 //! Names for what events carry as numbers: learnt from facts, used by every sink.
 
 use crate::clock::{ClockAnchor, MonoNs};
-use crate::event::{Fact, InterfaceFact, InterfaceId, RunFact};
+use crate::event::{Departed, Fact, InterfaceFact, InterfaceId, RunFact};
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
+
+/// Most interfaces that have gone whose names are kept: as many targets as a run sums up, and as many
+/// beside.
+const MAX_DEPARTED: usize = 2_048;
 
 /// What the facts of a run have told so far.
 #[derive(Debug, Default)]
@@ -11,6 +15,7 @@ pub struct Names {
     clock: Option<ClockAnchor>,
     run: Option<RunFact>,
     interfaces: HashMap<InterfaceId, InterfaceFact>,
+    departed: Departed,
     drop_reasons: HashMap<u32, String>,
     symbols: HashMap<u64, String>,
 }
@@ -28,7 +33,14 @@ impl Names {
             Fact::Run(run) => self.run = Some(run.clone()),
             Fact::Clock(anchor) => self.clock = Some(*anchor),
             Fact::Interface(interface) => {
+                self.departed.come(interface.id);
                 self.interfaces.insert(interface.id, interface.clone());
+            }
+            Fact::Gone { interface, .. } => {
+                self.departed.leave(*interface, MonoNs(0));
+                if let Some(old) = self.departed.beyond(MAX_DEPARTED) {
+                    self.interfaces.remove(&old);
+                }
             }
             Fact::DropReason { number, name } => {
                 self.drop_reasons.insert(*number, name.clone());

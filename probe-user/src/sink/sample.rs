@@ -2,8 +2,8 @@
 
 use super::Names;
 use crate::attribution::{
-    Cause, Condition, Entry, Episode, EpisodeCause, Gap, Judged, Lapse, Ledger, Offender, Service, Stall, Stay,
-    Verdict, Victim,
+    Cause, Condition, Entry, Episode, EpisodeCause, Gap, Judged, Lapse, Ledger, LossPlace, LostAt, Offender, Sent,
+    Service, Stall, Stay, Verdict, Victim,
 };
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::counters::{Counted, Counts, Hardware, Sum, Unavailable};
@@ -12,8 +12,8 @@ use crate::join::{GuestHalf, HalfCounts, JoinReport, Pairing, Residence};
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, Span, Stage, Stamp};
 use crate::loss::{CpuLoss, KindLoss, LossReport, SkippedRuns};
 use crate::pipeline::Output;
-use crate::sender::{FlowFact, QueueShare, SenderShare, Sent, Who};
-use crate::summary::RunSummary;
+use crate::sender::{FlowFact, QueueShare, SenderShare, Sent as SentBytes, Who};
+use crate::summary::{Losses, RunSummary};
 use probe_wire::Sighting;
 
 const START: u64 = 1_000_000_000;
@@ -106,6 +106,7 @@ fn judged(journey: Journey, entries: Vec<Entry>, unexplained: u64, verdict: Verd
         ledger,
         slow: verdict != Verdict::Healthy,
         verdict,
+        lost: None,
         service: None,
         brief: false,
         lost_events: 0,
@@ -139,11 +140,34 @@ pub(crate) fn join() -> JoinReport {
 
 /// Dropped in the receive buffer.
 pub(crate) fn lost() -> Judged {
-    let drop = PacketDrop { at: MonoNs(START + 3_000), reason: 6, location: 0xffff, interface: TAP, reply: false };
+    let at = MonoNs(START + 3_000);
+    let drop = PacketDrop { at, reason: 6, location: 0xffff, interface: TAP, ..PacketDrop::default() };
     let mut journey = journey(Outcome::Lost(Loss::Dropped(drop.clone())), 5_000);
     journey.drops.push(drop);
     let entries = vec![entry(Cause::AppSocketQueue, 3_000, 5_000)];
-    judged(journey, entries, 3_000, Verdict::Cause { cause: Cause::AppSocketQueue, share: 1.0 })
+    let verdict = Verdict::Cause { cause: Cause::AppSocketQueue, share: 1.0 };
+    Judged { lost: Some(lost_at(journey.drops.clone())), ..judged(journey, entries, 3_000, verdict) }
+}
+
+/// Its end, with all that can be known of one.
+fn lost_at(drops: Vec<PacketDrop>) -> LostAt {
+    LostAt {
+        place: LossPlace::SocketBuffer,
+        stage: Stage::SockEnqueue,
+        span: Span::Queue,
+        reply: false,
+        drop: drops.into_iter().next(),
+        interface: TAP,
+        sent: Some(Sent::Success),
+        sender: TaskId { tgid: 10, tid: 12 },
+    }
+}
+
+/// Lost, and nothing is known of how.
+pub(crate) fn vanished() -> Judged {
+    let unseen = LostAt { place: LossPlace::Unseen, drop: None, sent: None, ..lost_at(Vec::new()) };
+    let judged = judged(journey(Outcome::Lost(Loss::TimedOut), 5_000), Vec::new(), 5_000, Verdict::Healthy);
+    Judged { lost: Some(unseen), ..judged }
 }
 
 /// Open for `elapsed` nanoseconds.
@@ -190,6 +214,7 @@ pub(crate) fn episode() -> Episode {
         unexplained: DurNs(2_000_000),
         verdict: Verdict::Cause { cause: Cause::AppFutex, share: 0.92 },
         service: Some(service(3)),
+        losses: losses(),
     }
 }
 
@@ -229,7 +254,7 @@ pub(crate) fn gone() -> Output {
 
 /// A queue that four workers, a VM and somebody unknown share, and one of which little is known.
 pub(crate) fn queues() -> [QueueShare; 2] {
-    let sent = |bytes| Sent { packets: bytes / 1_000, bytes };
+    let sent = |bytes| SentBytes { packets: bytes / 1_000, bytes };
     let flow = FlowFact {
         source: address(10, 0, 0, 1),
         destination: address(10, 0, 0, 9),
@@ -310,12 +335,19 @@ pub(crate) fn loss() -> LossReport {
     }
 }
 
+fn losses() -> Losses {
+    let mut losses = Losses::default();
+    [healthy(), lost()].iter().for_each(|judged| losses.push(judged));
+    losses
+}
+
 pub(crate) fn summary(checks: u64) -> RunSummary {
     RunSummary {
         started_at: MonoNs(START),
         ended_at: MonoNs(START + 9_000_000_000),
         targets: 1,
         checks,
+        losses: losses(),
         ..RunSummary::default()
     }
 }

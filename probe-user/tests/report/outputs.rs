@@ -161,6 +161,7 @@ fn check(id: u64, at: u64, elapsed: u64) -> Judged {
         ledger,
         slow: false,
         verdict: Verdict::Healthy,
+        lost: None,
         service: None,
         brief: false,
         lost_events: 0,
@@ -213,7 +214,8 @@ fn slow(id: u64, at: u64, elapsed: u64, name: &str) -> Judged {
 pub(crate) fn dropped() -> Vec<Output> {
     let mut judged = slow(1, SECOND, 400 * MS, "server");
     judged.journey.stamps.truncate(1);
-    let drop = PacketDrop { at: MonoNs(SECOND + 40 * MS), reason: 6, location: 0, interface: NIC, reply: false };
+    let at = MonoNs(SECOND + 40 * MS);
+    let drop = PacketDrop { at, reason: 6, interface: NIC, ..PacketDrop::default() };
     judged.journey.drops.push(drop.clone());
     judged.journey.outcome = Outcome::Lost(Loss::Dropped(drop));
     told(facts("server"), vec![judged])

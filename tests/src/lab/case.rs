@@ -10,7 +10,7 @@ use super::software::{Real, Software};
 use super::truth::Counter;
 use super::vmm::{Guest, Part};
 use super::workload::{EventLoop, Medium, ServeFault, VmFault, signature};
-use super::world::{BONDED, Link, PNIC, Shape};
+use super::world::{BONDED, Link, PNIC, Shape, VNIC};
 
 /// A check that takes longer than this is slow, ms.
 pub const SLOW_MS: u64 = 20;
@@ -55,6 +55,9 @@ pub struct Case {
     pub part: Option<&'static str>,
     /// The shares of the queue's senders must be those that the senders counted themselves.
     pub senders: bool,
+    /// The place at which every lost check must be said to have ended, and what the sender's call
+    /// must be said to have returned.
+    pub lost_at: Option<LostAt>,
     /// Bytes of each of whylag's rings, if its usual ones are too small for what happens at once.
     pub ring_size: Option<&'static str>,
     /// What a machine must have that not every machine has.
@@ -63,6 +66,20 @@ pub struct Case {
     pub gap: Option<&'static str>,
     /// How many times slower the machine is than those for which the table was written.
     pub slowdown: u64,
+}
+
+/// Where a lost check ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostAt {
+    /// The place, as whylag writes it.
+    pub place: &'static str,
+    /// What the send call of the answer returned, as whylag writes it.
+    pub sent: Option<&'static str>,
+}
+
+/// A place behind which no send call stands.
+const fn at(place: &'static str) -> Option<LostAt> {
+    Some(LostAt { place, sent: None })
 }
 
 /// How the app dealt with the checks.
@@ -125,8 +142,12 @@ pub struct Process {
     pub work_us: u64,
     /// Receive buffer, bytes.
     pub receive_buffer: Option<usize>,
-    /// Send buffer of a connection, bytes (TCP).
+    /// Send buffer, bytes.
     pub send_buffer: Option<usize>,
+    /// It does not wait for room to send, and lives with errors (UDP).
+    pub send_at_once: bool,
+    /// It asks to be told what becomes of what it sends (UDP).
+    pub told_errors: bool,
     /// Bytes of access log for every check; a log shipper reads them.
     pub access_log_bytes: Option<usize>,
     /// One thread reads the checks and hands them over to another.
@@ -207,8 +228,19 @@ pub enum Fault {
     },
     /// Another service, at the client, answers late.
     Dependency,
-    /// A rule of the host's firewall drops connection requests to the server.
-    Firewall,
+    /// A rule of a firewall drops packets.
+    Firewall {
+        /// Its chain and what it matches, as `iptables -A` takes it.
+        rule: &'static str,
+        /// The firewall is that of the world outside.
+        outside: bool,
+    },
+    /// The checks' checksums are wrong.
+    Damage,
+    /// The virtual machine's own fault, with a ring of few places.
+    ShortRing,
+    /// A port of the host's bridge does not forward.
+    BridgePort,
     /// The server's disk is frozen while it uses a file.
     FrozenDisk,
     /// Another client asks the server for this, which takes long.
@@ -265,6 +297,8 @@ pub enum Fault {
     SlowConsumer {
         /// Sockets that send.
         sockets: usize,
+        /// A queueing discipline stands before the ring; without one, what does not fit is dropped.
+        queue: bool,
     },
     /// The pod's kernel thread for receiving does not get its CPU.
     StarvedConsumer,
@@ -365,6 +399,7 @@ const QUIET: Case = Case {
     none_waits: false,
     part: None,
     senders: false,
+    lost_at: None,
     ring_size: None,
     needs: Need::NOTHING,
     gap: None,
@@ -383,6 +418,8 @@ const ECHO: Process = Process {
     work_us: 0,
     receive_buffer: None,
     send_buffer: None,
+    send_at_once: false,
+    told_errors: false,
     access_log_bytes: None,
     hand_over: false,
     event_loop: None,
@@ -618,6 +655,7 @@ pub const CASES: &[Case] = &[
         },
         twin_of: Some("handler-sleeps"),
         proof: Counter::ReceiveBufferErrors,
+        lost_at: at("socket_buffer"),
         ..QUIET
     },
     Case {
@@ -628,6 +666,7 @@ pub const CASES: &[Case] = &[
         expect: Expect { slow: &[], lost: &["app.self_wait"], offender: None, beside: &[], at_least: 5 },
         twin_of: Some("receive-buffer-full"),
         proof: Counter::FaultLog,
+        lost_at: at("unanswered"),
         ..QUIET
     },
     Case {
@@ -647,6 +686,7 @@ pub const CASES: &[Case] = &[
         expect: Expect { slow: &["nic.qdisc"], lost: &["nic.drop"], offender: Some(PNIC), beside: &[], at_least: 5 },
         twin_of: Some("shaper"),
         proof: Counter::QdiscDrops,
+        lost_at: Some(LostAt { place: "qdisc", sent: Some("success") }),
         ..QUIET
     },
     Case {
@@ -710,6 +750,7 @@ pub const CASES: &[Case] = &[
         expect: Expect { slow: &[], lost: &["host.forwarding"], offender: None, beside: &[], at_least: 5 },
         twin_of: Some("server-silent"),
         proof: Counter::NotForwarded,
+        lost_at: at("routing"),
         ..QUIET
     },
     Case {
@@ -1214,6 +1255,7 @@ pub const CASES: &[Case] = &[
         fault_ms: 600,
         expect: Expect { lost: &["nic.drop"], offender: None, ..slow(&["nic.rx_softirq"], "") },
         proof: Counter::SoftirqTime,
+        lost_at: at("backlog"),
         ..QUIET
     },
     Case {
@@ -1221,7 +1263,7 @@ pub const CASES: &[Case] = &[
         claim: "bulk traffic fills the ring into a pod, whose kernel thread cannot take it out as fast",
         shape: Shape::Pod,
         server: Server::Process(Process { cpu: Some(0), ..ECHO }),
-        fault: Fault::SlowConsumer { sockets: 6 },
+        fault: Fault::SlowConsumer { sockets: 6, queue: true },
         fault_ms: 800,
         expect: slow(&["nic.tx_queue"], "napi/eth0-"),
         twin_of: Some("shaper"),
@@ -1280,6 +1322,7 @@ pub const CASES: &[Case] = &[
         expect: Expect { slow: &[], lost: &["host.forwarding"], offender: None, beside: &[], at_least: 5 },
         twin_of: Some("server-silent"),
         proof: Counter::NeighboursFailed,
+        lost_at: at("neighbour"),
         ..QUIET
     },
     Case {
@@ -1290,6 +1333,7 @@ pub const CASES: &[Case] = &[
         expect: Expect { slow: &[], lost: &["host.forwarding"], offender: None, beside: &[], at_least: 5 },
         twin_of: Some("server-silent"),
         proof: Counter::NotForwarded,
+        lost_at: at("ttl"),
         ..QUIET
     },
     Case {
@@ -1381,7 +1425,7 @@ pub const CASES: &[Case] = &[
         claim: "a rule of the host's firewall drops connection requests",
         server: Server::Process(EACH_HANDSHAKE),
         interval_ms: 20,
-        fault: Fault::Firewall,
+        fault: Fault::Firewall { rule: "INPUT -p tcp --dport 4000 --syn", outside: false },
         fault_ms: 1_900,
         expect: slow(&["host.forwarding"], PNIC),
         twin_of: Some("accept-queue-full"),
@@ -1902,6 +1946,115 @@ pub const CASES: &[Case] = &[
         needs: BONDS,
         ..QUIET
     },
+    Case {
+        name: "reply-refused",
+        claim: "answers are dropped at the tail of a shaper's queue, and the server is told",
+        server: Server::Process(Process { send_at_once: true, told_errors: true, ..ECHO }),
+        fault: Fault::Flood { sockets: 4, shaper_mbit: 10, queue_packets: 60 },
+        fault_ms: 600,
+        expect: Expect { slow: &["nic.qdisc"], lost: &["nic.drop"], offender: Some(PNIC), beside: &[], at_least: 5 },
+        twin_of: Some("shaper-drops"),
+        proof: Counter::QdiscDrops,
+        lost_at: Some(LostAt { place: "qdisc", sent: Some("ENOBUFS") }),
+        ..QUIET
+    },
+    Case {
+        name: "reply-without-room",
+        claim: "answers wait in a shaper, and the server's small send buffer has no room for more",
+        server: Server::Process(Process { send_at_once: true, send_buffer: Some(4_608), ..ECHO }),
+        interval_ms: 2,
+        fault: Fault::Flood { sockets: 1, shaper_mbit: 10, queue_packets: 400 },
+        fault_ms: 600,
+        expect: Expect { slow: &["nic.qdisc"], lost: &["app.socket_queue"], offender: None, beside: &[], at_least: 5 },
+        twin_of: Some("reply-refused"),
+        proof: Counter::SendBufferErrors,
+        lost_at: Some(LostAt { place: "send_buffer", sent: Some("EAGAIN") }),
+        ..QUIET
+    },
+    Case {
+        name: "request-filtered",
+        claim: "a rule of the host's firewall drops requests",
+        fault: Fault::Firewall { rule: "INPUT -p udp --dport 4000", outside: false },
+        expect: Expect { slow: &[], lost: &["host.forwarding"], offender: Some(PNIC), beside: &[], at_least: 5 },
+        twin_of: Some("server-silent"),
+        proof: Counter::NotForwarded,
+        lost_at: at("netfilter"),
+        ..QUIET
+    },
+    Case {
+        name: "reply-filtered",
+        claim: "a rule of the host's firewall drops answers before they reach a device, and the server is told",
+        server: Server::Process(Process { send_at_once: true, ..ECHO }),
+        fault: Fault::Firewall { rule: "OUTPUT -p udp --sport 4000", outside: false },
+        expect: Expect { slow: &[], lost: &["host.forwarding"], offender: None, beside: &[], at_least: 5 },
+        twin_of: Some("server-silent"),
+        proof: Counter::FaultLog,
+        lost_at: Some(LostAt { place: "netfilter", sent: Some("EPERM") }),
+        ..QUIET
+    },
+    Case {
+        name: "request-damaged",
+        claim: "requests come with a wrong checksum, which is nothing of the host's",
+        fault: Fault::Damage,
+        expect: Expect { slow: &[], lost: &["external.outside_host"], offender: None, beside: &[], at_least: 5 },
+        twin_of: Some("request-filtered"),
+        proof: Counter::ChecksumErrors,
+        lost_at: at("checksum"),
+        ..QUIET
+    },
+    Case {
+        name: "asked-lost-outside",
+        claim: "the host asks a server elsewhere, and its requests are dropped there",
+        shape: Shape::Asking,
+        fault: Fault::Firewall { rule: "INPUT -p udp --dport 4000", outside: true },
+        expect: Expect { slow: &[], lost: &["external.outside_host"], offender: None, beside: &[], at_least: 5 },
+        twin_of: Some("request-filtered"),
+        proof: Counter::FaultLog,
+        lost_at: at("left_in_time"),
+        ..QUIET
+    },
+    Case {
+        name: "tap-ring-full",
+        claim: "the virtual machine's I/O thread sleeps, and its short ring overflows",
+        shape: Shape::Vm,
+        server: Server::Vm(VmFault::BackendAsleep),
+        fault: Fault::ShortRing,
+        expect: Expect { slow: &["vm.backend"], lost: &["nic.drop"], offender: Some(VNIC), beside: &[], at_least: 1 },
+        twin_of: Some("vm-backend-asleep"),
+        proof: Counter::TapDrops,
+        lost_at: at("tap_ring"),
+        ..QUIET
+    },
+    Case {
+        name: "veth-ring-full",
+        claim: "bulk traffic fills the ring into a pod, before which no queue stands",
+        shape: Shape::Pod,
+        server: Server::Process(Process { cpu: Some(0), ..ECHO }),
+        fault: Fault::SlowConsumer { sockets: 6, queue: false },
+        fault_ms: 800,
+        expect: Expect { slow: &["nic.tx_queue"], lost: &["nic.drop"], offender: None, beside: &[], at_least: 1 },
+        twin_of: Some("consumer-behind"),
+        proof: Counter::ConsumerCpuTime,
+        lost_at: at("nic_ring"),
+        ..QUIET
+    },
+    Case {
+        name: "bridge-healthy",
+        claim: "the host bridges to a pod, and nothing is blamed",
+        shape: Shape::Bridge,
+        ..QUIET
+    },
+    Case {
+        name: "bridge-port-down",
+        claim: "the port of the host's bridge to the pod does not forward",
+        shape: Shape::Bridge,
+        fault: Fault::BridgePort,
+        expect: Expect { slow: &[], lost: &["host.forwarding"], offender: None, beside: &[], at_least: 5 },
+        twin_of: Some("pod-handler-sleeps"),
+        proof: Counter::FaultLog,
+        lost_at: at("bridge"),
+        ..QUIET
+    },
 ];
 
 /// The case with this name.
@@ -1915,7 +2068,7 @@ impl Fault {
     #[must_use]
     pub const fn rules_by(self) -> Option<Rules> {
         match self {
-            Self::Firewall => Some(Rules::Iptables),
+            Self::Firewall { .. } => Some(Rules::Iptables),
             Self::Path(fault) => fault.rules_by(),
             _ => None,
         }
@@ -1924,7 +2077,14 @@ impl Fault {
     /// Whether it keeps the server from its CPU by design.
     #[must_use]
     pub const fn takes_cpu(self) -> bool {
-        matches!(self, Self::Hogs { .. } | Self::Quota { .. } | Self::ReceiveStorm { .. } | Self::RealtimeHog | Self::NeighbourGuest)
+        matches!(
+            self,
+            Self::Hogs { .. }
+                | Self::Quota { .. }
+                | Self::ReceiveStorm { .. }
+                | Self::RealtimeHog
+                | Self::NeighbourGuest
+        )
     }
 
     /// Whether the server has a disk that can be frozen.

@@ -23,6 +23,8 @@ const TIDY_PATIENCE: Duration = Duration::from_secs(15);
 /// Until a real server is ready, some of which make a database first, or a disk, which the kernel
 /// looks at first.
 const START_PATIENCE: Duration = Duration::from_secs(40);
+/// Places of a short ring of a tap.
+const SHORT_RING: u32 = 4;
 /// With so many filters it takes about 80 µs to receive a packet.
 const STORM_FILTERS: u32 = 8_000;
 
@@ -98,6 +100,9 @@ pub(super) fn start_server(
 ) -> Result<Process> {
     let options = match case.server {
         Server::Vm(fault) => {
+            if case.fault == Fault::ShortRing {
+                world.host.run("ip", &format!("link set {VNIC} txqueuelen {SHORT_RING}"))?;
+            }
             let args = [format!("--tap={VNIC}"), format!("--fault={}", fault.name())];
             let leash = Leash { nice: Some(-10), ..world.host.leash() };
             return launcher.role(&leash, "vm", args);
@@ -181,6 +186,8 @@ impl ServerOptions {
         args.extend(self.event_loop.map(|kind| format!("--event-loop={}", kind.name())));
         args.extend(self.receive_buffer.map(|bytes| format!("--receive-buffer={bytes}")));
         args.extend(self.send_buffer.map(|bytes| format!("--send-buffer={bytes}")));
+        args.extend(self.send_at_once.then(|| "--send-at-once".to_owned()));
+        args.extend(self.told_errors.then(|| "--told-errors".to_owned()));
         args.extend(self.access_log_bytes.map(|bytes| format!("--access-log-bytes={bytes}")));
         args
     }
@@ -241,7 +248,7 @@ pub(super) fn start_troublemaker(
             let rate = [format!("--sockets={sockets}"), format!("--burst={burst}"), format!("--mbit={mbit}")];
             start_storm(launcher, world, rate).map(Some)
         }
-        Fault::SlowConsumer { sockets } => start_bulk(launcher, world, sockets).map(Some),
+        Fault::SlowConsumer { sockets, queue } => start_bulk(launcher, world, sockets, queue).map(Some),
         Fault::Dependency => {
             let late = dependency(world);
             let listen = [late.port(), late.port() + 1].map(|port| format!("--listen={}:{port}", late.ip()));
@@ -310,10 +317,12 @@ fn start_storm(launcher: &Launcher, world: &World, rate: [String; 3]) -> Result<
 }
 
 /// More for the pod than its kernel thread can receive.
-fn start_bulk(launcher: &Launcher, world: &World, sockets: usize) -> Result<Process> {
+fn start_bulk(launcher: &Launcher, world: &World, sockets: usize, queue: bool) -> Result<Process> {
     let pod = receive_by_thread(world)?;
     device::slow_down(pod, POD_NIC, STORM_FILTERS)?;
-    world.host.run("tc", &format!("qdisc add dev {VNIC} root pfifo limit 2000"))?;
+    if queue {
+        world.host.run("tc", &format!("qdisc add dev {VNIC} root pfifo limit 2000"))?;
+    }
     let args =
         [format!("--to={}:9", world.server()), format!("--sockets={sockets}"), "--mbit=400".into(), "--burst=8".into()];
     let leash = Leash { cpu: Some(0), nice: Some(-10), ..world.host.leash() };

@@ -44,6 +44,20 @@ pub struct Journey {
     pub unexplained_ns: u64,
     /// The conclusion.
     pub verdict: Verdict,
+    /// Where it ended, if it is lost.
+    #[serde(default, rename = "loss")]
+    pub lost_at: Option<LostAt>,
+}
+
+/// Where a lost check ended.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct LostAt {
+    /// The place.
+    pub place: String,
+    /// The last stage.
+    pub stage: String,
+    /// What the sender's call returned.
+    pub send_result: Option<String>,
 }
 
 /// A stage that was passed.

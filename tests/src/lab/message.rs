@@ -32,6 +32,11 @@ pub enum Order {
         /// Time between the two parts.
         pause_ms: u64,
     },
+    /// Client: send checks with a wrong checksum for this long (UDP).
+    Damage {
+        /// How long.
+        ms: u64,
+    },
     /// Client: send no more, wait for the outstanding answers, say [`Announcement::Done`].
     Stop,
 }

@@ -131,7 +131,7 @@ fn details(observed: &Observed, score: &Score) -> Vec<String> {
 impl Score {
     fn line(&self) -> String {
         format!(
-            "{} right, {} wrong, {} unresolved, {} unseen of {}; {} misnamed, {} mistimed; {} of {} ms attributed{}",
+            "{} right, {} wrong, {} unresolved, {} unseen of {}; {} misnamed, {} mistimed; {} of {} ms attributed{}{}",
             self.right_slow + self.right_lost,
             self.wrong,
             self.unresolved,
@@ -141,6 +141,10 @@ impl Score {
             self.mistimed,
             self.attributed_ns / 1_000_000,
             self.measured_ns / 1_000_000,
+            match self.placed + self.misplaced {
+                0 => String::new(),
+                lost => format!("; {} of {lost} lost in the right place", self.placed),
+            },
             if self.lost_records > 0 { format!("; {} records lost", self.lost_records) } else { String::new() },
         )
     }

@@ -12,7 +12,6 @@ use super::truth::{Counter, Proof};
 use super::vmm::threads::Threads;
 use super::vmm::{self, Part};
 use super::whylag::{Attach, Said, Whylag};
-use super::workload::PORT;
 use super::world::{POD_NIC, VNIC, World};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
@@ -267,7 +266,7 @@ impl Rig {
         let time = Duration::from_millis(ms);
         match self.case.fault {
             Fault::Nothing => self.bracket(|rig| rig.collect_for(time)),
-            Fault::Server | Fault::Dependency => self.fail_server(ms),
+            Fault::Server | Fault::Dependency | Fault::ShortRing => self.fail_server(ms),
             Fault::ServerThenStopped => self.fail_and_stop_server(time),
             Fault::Hogs { .. }
             | Fault::Asked(_)
@@ -302,7 +301,9 @@ impl Rig {
             Fault::Stopped => self.bracket(|rig| rig.stop_server(time)),
             Fault::Quota { percent } => self.bracket(|rig| rig.throttle(percent, time)),
             Fault::Blackhole => self.bracket(|rig| rig.lose_route(time)),
-            Fault::Firewall => self.bracket(|rig| rig.refuse_connections(time)),
+            Fault::Firewall { rule, outside } => self.bracket(|rig| rig.filter(rule, outside, time)),
+            Fault::Damage => self.delay_client(Order::Damage { ms }),
+            Fault::BridgePort => self.bracket(|rig| rig.close_port(time)),
             Fault::ClientLink => self.bracket(|rig| rig.cut_client(time)),
             Fault::ServerAndBlackhole { after_ms, for_ms } => self.fail_server_and_lose_route(after_ms, for_ms),
             Fault::ClientSplits { pause_ms, blackhole_ms: 0 } => self.delay_client(Order::Split { ms, pause_ms }),
@@ -379,11 +380,19 @@ impl Rig {
         })
     }
 
-    fn refuse_connections(&self, time: Duration) -> Result<()> {
-        let rule = format!("INPUT -p tcp --dport {PORT} --syn -j DROP");
-        firewall::iptables(&self.world.host, &format!("-A {rule}"))?;
+    fn filter(&self, rule: &str, outside: bool, time: Duration) -> Result<()> {
+        let netns = if outside { &self.world.client } else { &self.world.host };
+        firewall::iptables(netns, &format!("-A {rule} -j DROP"))?;
         sleep(time);
-        firewall::iptables(&self.world.host, &format!("-D {rule}"))
+        firewall::iptables(netns, &format!("-D {rule} -j DROP"))
+    }
+
+    /// The bridge's port to the pod is in the state `disabled`, then forwards again.
+    fn close_port(&self, time: Duration) -> Result<()> {
+        let state = |state: u8| format!("link set dev {VNIC} state {state}");
+        self.world.host.run("bridge", &state(0))?;
+        sleep(time);
+        self.world.host.run("bridge", &state(3)).map(drop)
     }
 
     fn fail_and_stop_server(&mut self, time: Duration) -> Result<()> {

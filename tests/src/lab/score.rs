@@ -1,6 +1,6 @@
 //! The mark: what whylag said about each check, against what is known of it.
 
-use super::case::{Case, Expect, Fault, Service};
+use super::case::{Case, Expect, Fault, LostAt, Service};
 use super::contract::{Entry, Journey, Queue};
 use super::message::{Check, Sent};
 use super::run::{Observed, Window};
@@ -71,6 +71,10 @@ pub struct Score {
     pub missplit: usize,
     /// Senders of a queue whose share is not what they counted themselves.
     pub misshared: usize,
+    /// Lost checks that ended where the case says.
+    pub placed: usize,
+    /// Lost checks that are said to have ended elsewhere, or nowhere.
+    pub misplaced: usize,
     /// Right cause, but the time is off by more than 2 ms and 5 %.
     pub mistimed: usize,
     /// Time in entries of a right cause, all guilty checks that were answered.
@@ -254,6 +258,9 @@ impl Score {
             return;
         };
         let causes = expect.right_causes(check.rtt_ns().is_none());
+        if let Some(lost_at) = case.lost_at.filter(|_| check.rtt_ns().is_none()) {
+            self.mark_place(lost_at, journey);
+        }
         match journey.blamed() {
             None if causes.is_empty() => self.mark_right(check),
             None => self.mark_unresolved(journey),
@@ -290,7 +297,7 @@ impl Score {
     fn conclude_words(&self, case: &Case) -> Mark {
         match case.service {
             _ if self.misjudged > 0 || (!case.starves && self.starved > 0) => Mark::Wrong,
-            _ if self.missplit > 0 || self.misshared > 0 => Mark::Wrong,
+            _ if self.missplit > 0 || self.misshared > 0 || self.misplaced > 0 => Mark::Wrong,
             _ if case.part.is_some() && self.split * 2 < self.right_slow => Mark::Unresolved,
             _ if case.starves && self.starved * 2 < self.right_slow => Mark::Unresolved,
             Some(Service::Saturated | Service::Broken) if self.served * 2 < self.right_slow => Mark::Unresolved,
@@ -319,6 +326,16 @@ impl Score {
         }
         if self.misshared > 0 {
             self.remarks.extend(self.shares.iter().take(REMARKS).cloned());
+        }
+    }
+
+    fn mark_place(&mut self, expect: LostAt, journey: &Journey) {
+        let said = journey.lost_at.as_ref();
+        if said.is_some_and(|said| said.place == expect.place && said.send_result.as_deref() == expect.sent) {
+            self.placed += 1;
+        } else {
+            self.misplaced += 1;
+            self.remark(journey, &format!("ended at {said:?}"));
         }
     }
 
@@ -450,6 +467,7 @@ mod tests {
             run_delay_ns: run_delay_ms * 1_000_000,
             wall_offset_ns: 0,
             said: None,
+            sent: Vec::new(),
             machine: String::new(),
         }
     }

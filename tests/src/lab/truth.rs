@@ -38,6 +38,12 @@ pub enum Counter {
     MemoryFailures,
     /// `RcvbufErrors` in the server's namespace.
     ReceiveBufferErrors,
+    /// `SndbufErrors` in the server's namespace.
+    SendBufferErrors,
+    /// `InCsumErrors` of UDP in the server's namespace.
+    ChecksumErrors,
+    /// Packets that the tap dropped on their way to the virtual machine, `ip -s link`.
+    TapDrops,
     /// Connection requests that found a full accept queue, `ListenOverflows` in the server's namespace.
     ListenOverflows,
     /// Datagrams that the host received and neither delivered nor forwarded, `/proc/net/snmp`.
@@ -60,8 +66,6 @@ pub enum Counter {
     VcpuRunDelay,
     /// Time for which the VMM's main loop could run and did not, schedstat, ns.
     VmmRunDelay,
-    /// Packets for which the tap had no room.
-    TapDrops,
     /// Neighbours that were entered in a table, same file.
     NeighboursEntered,
     /// Neighbours for which the table had no room, same file.
@@ -117,6 +121,9 @@ impl Counter {
             Self::OverdueReplies => "event loop's own log of overdue replies, ns",
             Self::MemoryFailures => "memory.failcnt",
             Self::ReceiveBufferErrors => "snmp RcvbufErrors",
+            Self::SendBufferErrors => "snmp SndbufErrors",
+            Self::ChecksumErrors => "snmp InCsumErrors of UDP",
+            Self::TapDrops => "tx_dropped of the tap",
             Self::ListenOverflows => "netstat ListenOverflows",
             Self::NotForwarded => "snmp InReceives less InDelivers and ForwDatagrams",
             Self::QdiscOverlimits => "tc overlimits",
@@ -128,7 +135,6 @@ impl Counter {
             Self::VcpuTime => "schedstat CPU time of vCPU threads, ns",
             Self::VcpuRunDelay => "schedstat run delay of vCPU threads, ns",
             Self::VmmRunDelay => "schedstat run delay of the VMM's main loop, ns",
-            Self::TapDrops => "tx_dropped of the tap",
             Self::NeighboursEntered => "arp_cache allocs",
             Self::NeighboursRefused => "arp_cache table_fulls",
             Self::QdiscPackets => "tc packets",
@@ -152,6 +158,8 @@ impl Counter {
             Self::OverdueReplies => rig.overdue_ns(),
             Self::MemoryFailures => rig.memory_failures()?,
             Self::ReceiveBufferErrors => snmp(&rig.world().server_netns().proc_net("snmp")?, "Udp:", "RcvbufErrors"),
+            Self::SendBufferErrors => snmp(&rig.world().server_netns().proc_net("snmp")?, "Udp:", "SndbufErrors"),
+            Self::ChecksumErrors => snmp(&rig.world().server_netns().proc_net("snmp")?, "Udp:", "InCsumErrors"),
             Self::ListenOverflows => {
                 snmp(&rig.world().server_netns().proc_net("netstat")?, "TcpExt:", "ListenOverflows")
             }
@@ -193,12 +201,14 @@ impl Counter {
             Self::Checks
             | Self::MemoryFailures
             | Self::ReceiveBufferErrors
+            | Self::SendBufferErrors
+            | Self::ChecksumErrors
+            | Self::TapDrops
             | Self::ListenOverflows
             | Self::NotForwarded
             | Self::QdiscOverlimits
             | Self::QdiscDrops
             | Self::NeighboursFailed
-            | Self::TapDrops
             | Self::NeighboursEntered
             | Self::NeighboursRefused
             | Self::QdiscPackets

@@ -6,6 +6,7 @@
 //!  client up0 ═══ pnic0 host vnic0 ═══ eth0 pod  pod
 //!  client up0 ═══ pnic0 host vnic0 ─── tap       vm
 //!  server up0 ═══ pnic0 host                     asking
+//!  client up0 ═══ pnic0 br0 vnic0 ═══ eth0 pod   bridge
 //! ```
 //! Where the case asks for it, both ends of the link are bonds of two devices, or VLANs on them.
 //! Neighbours are fixed, so that no address resolution delays a check.
@@ -28,6 +29,8 @@ pub enum Shape {
     Vm,
     /// The host itself sends the checks, to a server elsewhere.
     Asking,
+    /// The server runs in a pod that a bridge of the host joins to the client's link.
+    Bridge,
 }
 
 /// What the link between the client and the host is made of, on both sides.
@@ -55,6 +58,9 @@ const BOND: &str = "bond0";
 /// Number of the VLAN.
 const VLAN: u16 = 5;
 
+/// The host's bridge, in the shape [`Shape::Bridge`].
+const BRIDGE: &str = "br0";
+
 /// The client's end of its link.
 pub const CLIENT_NIC: &str = "up0";
 /// The pod's end of its link.
@@ -68,6 +74,7 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const SECOND_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 1);
 const SECOND_HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 2);
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+const BRIDGED: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
 const GUEST: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);
 
 /// A built world.
@@ -99,6 +106,7 @@ impl World {
         let pod = match shape {
             Shape::Direct | Shape::TwoQueues | Shape::Asking => None,
             Shape::Pod => Some(add_pod(launcher, &host)?),
+            Shape::Bridge => Some(add_bridged_pod(launcher, &host, &client)?),
             Shape::Vm => {
                 add_tap(&host, "")?;
                 None
@@ -114,6 +122,7 @@ impl World {
             Shape::Direct | Shape::TwoQueues => HOST,
             Shape::Pod | Shape::Vm => GUEST,
             Shape::Asking => CLIENT,
+            Shape::Bridge => BRIDGED,
         }
     }
 
@@ -128,7 +137,9 @@ impl World {
     pub fn server_netns(&self) -> &Netns {
         match self.shape {
             Shape::Asking => &self.client,
-            Shape::Direct | Shape::TwoQueues | Shape::Pod | Shape::Vm => self.pod.as_ref().unwrap_or(&self.host),
+            Shape::Direct | Shape::TwoQueues | Shape::Pod | Shape::Vm | Shape::Bridge => {
+                self.pod.as_ref().unwrap_or(&self.host)
+            }
         }
     }
 
@@ -137,7 +148,7 @@ impl World {
     pub fn client_netns(&self) -> &Netns {
         match self.shape {
             Shape::Asking => &self.host,
-            Shape::Direct | Shape::TwoQueues | Shape::Pod | Shape::Vm => &self.client,
+            Shape::Direct | Shape::TwoQueues | Shape::Pod | Shape::Vm | Shape::Bridge => &self.client,
         }
     }
 
@@ -250,6 +261,23 @@ fn add_pod(launcher: &Launcher, host: &Netns) -> Result<Netns> {
     join(host, VNIC, gateway(), &pod, POD_NIC, GUEST)?;
     pod.run("ip", &format!("route add default via {}", gateway()))?;
     host.set("net/ipv4/ip_forward", "1")?;
+    Ok(pod)
+}
+
+fn add_bridged_pod(launcher: &Launcher, host: &Netns, client: &Netns) -> Result<Netns> {
+    let pod = Netns::new(launcher)?;
+    let id = pod.process_id();
+    let pair = format!("link add {VNIC} type veth peer name {POD_NIC} address {} netns {id}", mac(BRIDGED));
+    host.run("ip", &pair)?;
+    host.run("ip", &format!("link add {BRIDGE} type bridge"))?;
+    for device in [PNIC, VNIC, BRIDGE] {
+        if device != BRIDGE {
+            host.run("ip", &format!("link set {device} master {BRIDGE}"))?;
+        }
+        host.run("ip", &format!("link set {device} up"))?;
+    }
+    settle(&pod, POD_NIC, BRIDGED, CLIENT)?;
+    client.run("ip", &format!("neigh replace {BRIDGED} lladdr {} dev {CLIENT_NIC} nud permanent", mac(BRIDGED)))?;
     Ok(pod)
 }
 

@@ -6,6 +6,8 @@ use crate::clock::{DurNs, MonoNs};
 use crate::event::{Event, InterfaceFact, InterfaceId, TaskId};
 use probe_wire::{BackendRxBody, NeighbourBody, PacketBody};
 
+/// Most interfaces that have gone of which something is kept.
+const MAX_DEPARTED: usize = 1_024;
 /// Most neighbours of an interface of which it is kept when they became known.
 const MAX_NEIGHBOURS: usize = 256;
 
@@ -72,5 +74,16 @@ impl Evidence {
     pub(in crate::attribution) fn machine(&self, tgid: u32) -> Option<&str> {
         let facts = self.taps.held_by(tgid).filter_map(|id| self.interfaces.get(&id));
         facts.map(|fact| fact.label.as_str()).min()
+    }
+
+    /// What is known of an interface that has gone is kept for what is still to be told.
+    pub(super) fn gone(&mut self, at: MonoNs, interface: InterfaceId) {
+        self.departed.leave(interface, at);
+        if let Some(old) = self.departed.beyond(MAX_DEPARTED) {
+            self.interfaces.remove(&old);
+            self.taps.forget(old);
+            self.receivers.remove(&old);
+            self.neighbours.remove(&old);
+        }
     }
 }

@@ -69,6 +69,7 @@ impl Evidence {
             socket.shared |= socket.reader.tid != 0 && socket.reader != event.task;
             socket.reader = event.task;
         }
+        self.send_calls.read(event);
         let ended = body.result == 0 && body.protocol == TCP;
         if !ended && body.flags & MSG_PEEK == 0 {
             self.traffic.received(event.task, event.at);
@@ -82,7 +83,7 @@ impl Evidence {
         match received {
             true if body.result > 0 => self.traffic.took(event.task, event.at),
             true => {}
-            false => self.sent(event, body.result),
+            false => self.sent(event, false, body.result),
         }
         let full = self.others.len() >= MAX_SOCKETS && !self.others.contains_key(&body.socket);
         if body.result <= 0 || full {
@@ -99,7 +100,8 @@ impl Evidence {
         self.mark(event.task, 0, None, Mark::Call(call));
     }
 
-    fn sent(&mut self, event: &Event, result: i32) {
+    fn sent(&mut self, event: &Event, carries_checks: bool, result: i32) {
+        self.send_calls.returned(event, carries_checks, result);
         if result >= 0 {
             self.traffic.sent(event.task, event.at);
         }
@@ -107,7 +109,7 @@ impl Evidence {
 
     /// A call that sent an answer, or a part of one.
     pub(super) fn answered(&mut self, event: &Event, body: &SockCallBody) {
-        self.sent(event, body.result);
+        self.sent(event, true, body.result);
         if body.result > 0 && body.protocol == TCP {
             let call = Call { first: event.at, last: event.at, socket: body.socket, received: false };
             self.mark(event.task, 0, Some(&body.comm), Mark::Call(call));

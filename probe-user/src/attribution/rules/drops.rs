@@ -5,104 +5,19 @@ use crate::attribution::cause::Cause;
 use crate::attribution::evidence::Evidence;
 use crate::attribution::ledger::Offender;
 use crate::attribution::piece::{Charge, Piece};
+use crate::attribution::place::{LossPlace, Sent};
 use crate::attribution::queue;
+use crate::attribution::sent::SendCall;
 use crate::attribution::thread::State;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::TaskId;
-use crate::journey::{Custody, Loss, Outcome, PacketDrop, Perspective};
+use crate::journey::{Custody, Loss, Outcome, PacketDrop, Perspective, Stage};
 use crate::target::VmThreadRole;
 
 /// How far back to look at what the reader of a full socket did.
 const LOOK_BACK: DurNs = DurNs::from_secs(2);
 /// Most vCPUs of which is said what they did.
 const MOST_VCPUS: usize = 4;
-
-/// Drop reasons by name, without the `SKB_DROP_REASON_` prefix; a trailing `*` stands for any
-/// rest. Reasons that stand here under no cause prove none by themselves.
-const REASONS: &[(Cause, &[&str])] = &[
-    (
-        Cause::AppSocketQueue,
-        &["SOCKET_RCVBUFF", "SOCKET_BACKLOG", "PROTO_MEM", "TCP_ZEROWINDOW", "*LISTEN_OVERFLOW", "UNIX_SKB_OOB_LIMIT"],
-    ),
-    (
-        Cause::NicDrop,
-        &[
-            "QDISC_*",
-            "FQ_*",
-            "CAKE_*",
-            "CODEL_*",
-            "FULL_RING",
-            "CPU_BACKLOG",
-            "XDP",
-            "TC_INGRESS",
-            "TC_EGRESS",
-            "TC_CHAIN_*",
-            "TC_RECLASSIFY_LOOP",
-            "DEV_READY",
-            "DEV_HDR",
-            "TAP_FILTER",
-            "TAP_TXFILTER",
-            "SKB_UCOPY_FAULT",
-            "SKB_GSO_SEG",
-            "RX_NO_NETDEV",
-            "RECURSION_LIMIT",
-        ],
-    ),
-    (
-        Cause::HostForwarding,
-        &[
-            "NETFILTER_*",
-            "NEIGH_*",
-            "IP_*",
-            "IPV6*",
-            "OTHERHOST",
-            "BPF_CGROUP_EGRESS",
-            "PKT_TOO_BIG",
-            "PKT_TOO_SMALL",
-            "DUP_FRAG",
-            "FRAG_*",
-            "UNICAST_IN_L2_MULTICAST",
-            "MAC_INVALID_SOURCE",
-            "LOCAL_MAC",
-            "MAC_IEEE_MAC_CONTROL",
-            "ARP_PVLAN_DISABLE",
-            "VLAN_*",
-            "VXLAN_*",
-            "TUNNEL_*",
-            "BRIDGE_*",
-            "BLACKHOLE*",
-            "LWTUNNEL*",
-            "XFRM_*",
-            "TC_COOKIE_ERROR",
-            "NO_TX_TARGET",
-            "OPENVSWITCH*",
-            "OVS_*",
-        ],
-    ),
-];
-
-/// Kernel functions whose drop means a full accept queue, if the reason says nothing: they also
-/// refuse segments that are wrong.
-const ACCEPT_QUEUE: [&str; 6] = [
-    "tcp_conn_request",
-    "tcp_v4_conn_request",
-    "tcp_v6_conn_request",
-    "tcp_v4_syn_recv_sock",
-    "tcp_v6_syn_recv_sock",
-    "tcp_check_req",
-];
-
-/// Kernel functions that drop what the routing table refuses, whatever the reason says.
-const ROUTING: [&str; 8] = [
-    "ip_error",
-    "ip_forward",
-    "ip_mc_forward",
-    "ip6_forward",
-    "ip6_pkt_drop",
-    "dst_discard",
-    "dst_discard_out",
-    "ip_rt_bug",
-];
 
 /// The drop that a leg's wait belongs to: it lost the check, or the check went on only because
 /// the packet was sent again.
@@ -122,6 +37,11 @@ pub(super) const FULL: &str = "lost because an accept queue or receive buffer wa
 /// The reason that iptables, nftables and the tracking of connections give, and what is true of `host.forwarding` then.
 const NETFILTER: &str = "NETFILTER_DROP";
 const FILTERED: &str = "a rule of this host's firewall, or its full table of connections, drops the packet";
+/// What is true of `external.outside_host` where a packet came damaged.
+const DAMAGED: &str = "the packet came to this host with a wrong checksum";
+
+/// The same where another namespace of the machine, behind this host's NIC, dropped it.
+const BEHIND: &str = "the packet left this host in time, and was dropped behind it";
 
 /// From `from` to the leg's end, after `drop`.
 pub(in crate::attribution) fn wait_after(leg: &Leg<'_>, drop: &PacketDrop, from: MonoNs) -> Piece {
@@ -136,40 +56,50 @@ pub(in crate::attribution) fn unproven(leg: &Leg<'_>, drop: &PacketDrop) -> Stri
     format!("{}, which proves no cause", what(leg, drop))
 }
 
-/// The cause that a drop proves: by its reason, its place, else by who held the packet.
+/// The cause that a drop proves: by its place, else by who held the packet.
 pub(in crate::attribution) fn cause(leg: &Leg<'_>, drop: &PacketDrop) -> Option<Cause> {
-    told(leg.evidence, drop.reason, drop.location).or(match leg.span.custody() {
-        Custody::Forwarding => Some(Cause::HostForwarding),
-        Custody::TransmitPath => Some(Cause::NicDrop),
-        Custody::Outside | Custody::ReceivePath | Custody::Vm | Custody::Socket | Custody::Thread => None,
-    })
+    match place(leg, drop) {
+        _ if is_behind(leg, drop) => Some(Cause::ExternalOutsideHost),
+        Some(LossPlace::Checksum) => came_damaged(leg, drop).then_some(Cause::ExternalOutsideHost),
+        Some(place) if place.row().cause.is_some() => place.row().cause,
+        _ => match leg.span.custody() {
+            Custody::Forwarding => Some(Cause::HostForwarding),
+            Custody::TransmitPath => Some(Cause::NicDrop),
+            Custody::Outside | Custody::ReceivePath | Custody::Vm | Custody::Socket | Custody::Thread => None,
+        },
+    }
+}
+
+/// Whether it took place behind this host: its NIC had passed the packet on to another namespace of
+/// the machine, which stands for the world outside. A ring that has no room is still the NIC's.
+pub(super) fn is_behind(leg: &Leg<'_>, drop: &PacketDrop) -> bool {
+    let here = leg.start.interface.netns;
+    leg.start.stage == Stage::PnicXmit
+        && drop.interface.netns != 0
+        && drop.interface.netns != here
+        && !matches!(place(leg, drop), Some(LossPlace::NicRing | LossPlace::Device | LossPlace::Qdisc))
+}
+
+/// Where a drop took place, if its reason or function tells.
+pub(super) fn place(leg: &Leg<'_>, drop: &PacketDrop) -> Option<LossPlace> {
+    place_of(leg.evidence, drop.reason, drop.location)
+}
+
+fn place_of(evidence: &Evidence, reason: u32, location: u64) -> Option<LossPlace> {
+    LossPlace::of_drop(&evidence.drop_reason(reason), evidence.symbol(location).unwrap_or_default())
 }
 
 /// The cause that reason and place of a drop prove by themselves.
 pub(super) fn told(evidence: &Evidence, reason: u32, location: u64) -> Option<Cause> {
-    let reason = evidence.drop_reason(reason);
-    let place = evidence.symbol(location).unwrap_or_default();
-    if ACCEPT_QUEUE.contains(&place) && says_nothing(&reason) {
-        return Some(Cause::AppSocketQueue);
-    }
-    if ROUTING.contains(&place) {
-        return Some(Cause::HostForwarding);
-    }
-    by_reason(&reason)
+    place_of(evidence, reason, location)?.row().cause
 }
 
-/// Kernels before 5.17 have no reasons, and their numbers no names.
-fn says_nothing(reason: &str) -> bool {
-    matches!(reason, "NOT_SPECIFIED" | "NOT_DROPPED_YET") || reason.starts_with("reason ")
-}
-
-fn by_reason(reason: &str) -> Option<Cause> {
-    let fits = |pattern: &&str| match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
-        (Some(end), _) => reason.ends_with(end),
-        (None, Some(start)) => reason.starts_with(start),
-        (None, None) => reason == *pattern,
-    };
-    REASONS.iter().find(|(_, patterns)| patterns.iter().any(fits)).map(|(cause, _)| *cause)
+/// Whether a packet that was found damaged had come from the NIC, and passed no device of this host
+/// that could have damaged it.
+fn came_damaged(leg: &Leg<'_>, drop: &PacketDrop) -> bool {
+    let incoming = drop.reply == (leg.journey.perspective == Perspective::Sent);
+    let passed = |stage| leg.journey.stamp(stage).is_some();
+    incoming && passed(Stage::PnicRx) && ![Stage::VnicTx, Stage::BackendRx, Stage::GuestRx].into_iter().any(passed)
 }
 
 fn charge(leg: &Leg<'_>, drop: &PacketDrop, cause: Cause) -> Charge {
@@ -182,9 +112,13 @@ fn charge(leg: &Leg<'_>, drop: &PacketDrop, cause: Cause) -> Charge {
         _ => (Some(device(leg, drop)), None),
     };
     let offender = offender.filter(|offender| *offender != Offender::default());
-    let charge = Charge::new(cause, offender, what(leg, drop)).with(fact).with(again(leg));
+    let call = if cause == Cause::AppSocketQueue { None } else { sent(leg, drop) };
+    let charge = Charge::new(cause, offender, what(leg, drop)).with(fact);
+    let charge = charge.with(call.map(|call| said(leg, call))).with(again(leg));
     match cause {
         Cause::AppSocketQueue => charge.meaning(FULL),
+        Cause::ExternalOutsideHost if is_behind(leg, drop) => charge.meaning(BEHIND),
+        Cause::ExternalOutsideHost => charge.meaning(DAMAGED),
         Cause::HostForwarding if leg.evidence.drop_reason(drop.reason) == NETFILTER => charge.meaning(FILTERED),
         _ => charge,
     }
@@ -202,6 +136,20 @@ pub(super) fn sentence(evidence: &Evidence, packet: &str, reason: u32, location:
     let rule =
         if reason == NETFILTER { ", a rule of iptables or nftables, or a full table of connections" } else { "" };
     format!("the kernel dropped {packet}{place}: {reason}{rule}")
+}
+
+/// The call with which the dropped packet was sent, if it was dropped within that.
+pub(super) fn sent<'a>(leg: &Leg<'a>, drop: &PacketDrop) -> Option<&'a SendCall> {
+    let sender = leg.journey.stamp(Stage::AppSend).filter(|stamp| stamp.task == drop.task && drop.task.tid != 0)?;
+    leg.evidence.send_calls().that_dropped(drop.task, sender.at, drop.at)
+}
+
+fn said(leg: &Leg<'_>, call: &SendCall) -> String {
+    let sender = leg.evidence.name(call.task, call.at);
+    match Sent::of(call.result) {
+        Sent::Success => format!("the send call of {sender} returned success all the same"),
+        failed @ Sent::Failed(_) => format!("the send call of {sender} failed with {failed}"),
+    }
 }
 
 fn again(leg: &Leg<'_>) -> Option<String> {
@@ -277,34 +225,4 @@ fn did(leg: &Leg<'_>, who: &str, task: TaskId, at: MonoNs) -> Option<String> {
         (time, State::Stopped { .. }) => format!("{who} ({name}) had been stopped for {time}"),
         (_, State::Unknown(reason)) => format!("what {who} ({name}) did is not known: {reason}"),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Cause, by_reason};
-
-    #[test]
-    fn a_reason_proves_one_cause_or_none() {
-        let rows = [
-            ("SOCKET_RCVBUFF", Some(Cause::AppSocketQueue)),
-            ("SOCKET_BACKLOG", Some(Cause::AppSocketQueue)),
-            ("TCP_LISTEN_OVERFLOW", Some(Cause::AppSocketQueue)),
-            ("QDISC_DROP", Some(Cause::NicDrop)),
-            ("QDISC_OVERLIMIT", Some(Cause::NicDrop)),
-            ("FULL_RING", Some(Cause::NicDrop)),
-            ("CPU_BACKLOG", Some(Cause::NicDrop)),
-            ("TAP_FILTER", Some(Cause::NicDrop)),
-            ("NETFILTER_DROP", Some(Cause::HostForwarding)),
-            ("NEIGH_QUEUEFULL", Some(Cause::HostForwarding)),
-            ("IP_OUTNOROUTES", Some(Cause::HostForwarding)),
-            ("IPV6DISABLED", Some(Cause::HostForwarding)),
-            ("NOT_SPECIFIED", None),
-            ("NO_SOCKET", None),
-            ("TCP_OLD_DATA", None),
-            ("reason 40", None),
-        ];
-        for (name, cause) in rows {
-            assert_eq!(by_reason(name), cause, "{name}");
-        }
-    }
 }

@@ -1,12 +1,14 @@
 //! Who held a check between its read and its reply, when one thread read it and another sent it.
 
 use super::Leg;
-use super::drops;
 use super::thread::{MAX_HOPS, Own, Role, Seat, charge};
 use super::transmit::NOTICEABLE;
+use super::{drops, lost};
+use crate::attribution::cause::Cause;
 use crate::attribution::evidence::Evidence;
 use crate::attribution::flow::Flow;
 use crate::attribution::piece::{Charge, Piece};
+use crate::attribution::place::Sent;
 use crate::attribution::thread::{Interval, State, Wake};
 use crate::attribution::walk::is_in_doubt;
 use crate::clock::{DurNs, MonoNs};
@@ -19,6 +21,10 @@ const LOOK_BACK: DurNs = DurNs::from_secs(1);
 /// Why a part of a stream was not read.
 const BEHIND: &str = "the thread slept on, and the way into the socket was not seen: \
                       an earlier part of the connection may have been missing";
+
+/// Errors of a send call that found no room, as `asm-generic/errno-base.h` and `errno.h` number them.
+const EAGAIN: i32 = 11;
+const ENOBUFS: i32 = 105;
 
 /// Wake-ups looked through for each hop, the latest first.
 const MAX_WAKES: usize = 4_096;
@@ -41,8 +47,29 @@ pub(in crate::attribution) fn queue(leg: &Leg<'_>) -> Vec<Piece> {
     charge(leg.evidence, &seat, leg.from, leg.to)
 }
 
+/// What is true of `app.socket_queue` where the socket does not take an answer.
+const NO_ROOM: &str = "the socket's send buffer had no room for the reply";
+
+/// Its answer was not taken by the socket, or that may be so.
+fn refused(leg: &Leg<'_>) -> Option<Piece> {
+    let call = lost::refused(leg);
+    let failed = call.or_else(|| lost::failed(leg)?.next())?;
+    let sender = leg.evidence.name(failed.task, failed.at);
+    let fact = format!("the send call of {sender} failed with {}", Sent::of(failed.result));
+    let full = matches!(-failed.result, EAGAIN | ENOBUFS);
+    let Some(call) = call.filter(|_| full) else {
+        let reason = format!("{fact}: whether it was for this check, and where it failed, is not known");
+        return Some(Piece::unexplained(leg.from, leg.to, leg.span, reason));
+    };
+    let charge = Charge::new(Cause::AppSocketQueue, Some(leg.evidence.offender(call.task, call.at)), fact);
+    Some(Piece::charged(leg.from, leg.to, leg.span, charge.meaning(NO_ROOM)))
+}
+
 /// With the threads that serve it.
 pub(in crate::attribution) fn hold(leg: &Leg<'_>) -> Vec<Piece> {
+    if let Some(piece) = refused(leg) {
+        return vec![piece];
+    }
     let reader = (leg.start.stage == Stage::SockRead).then_some(leg.start.task).filter(|task| task.tid != 0);
     let sender = leg.end.filter(|end| end.stage == Stage::AppSend).map(|end| end.task).filter(|task| task.tid != 0);
     match (reader, sender) {

@@ -6,6 +6,7 @@ pub(super) mod drops;
 mod exchange;
 mod guest;
 pub(super) mod handover;
+pub(super) mod lost;
 pub(super) mod outside;
 mod pause;
 pub(super) mod receive;

@@ -55,7 +55,7 @@ pub(in crate::attribution) fn handed_over(leg: &Leg<'_>) -> Vec<Piece> {
 /// who could have taken it.
 pub(in crate::attribution) fn inside(leg: &Leg<'_>) -> Vec<Piece> {
     let to_tap = leg.start.stage == Stage::VnicTx && is_tap(leg);
-    if to_tap && leg.end.is_none() && leg.evidence.sees().rings {
+    if waits_in_ring(leg) {
         return backend(leg);
     }
     let untaken = if to_tap { untaken(leg) } else { None };
@@ -121,6 +121,11 @@ fn unseen_ring(leg: &Leg<'_>) -> Option<String> {
     let is_veth = leg.evidence.interface_fact(leg.start.interface).is_some_and(|fact| fact.kind == "veth");
     (leg.start.stage == Stage::VnicTx && !is_veth)
         .then(|| format!("the wait in {name}'s ring is part of it: when it was taken out was not seen"))
+}
+
+/// Handed to a tap, and not taken out of its ring.
+pub(super) fn waits_in_ring(leg: &Leg<'_>) -> bool {
+    leg.start.stage == Stage::VnicTx && is_tap(leg) && leg.end.is_none() && leg.evidence.sees().rings
 }
 
 fn opaque(leg: &Leg<'_>, from: MonoNs) -> Piece {

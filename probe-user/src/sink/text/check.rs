@@ -3,7 +3,7 @@
 use super::line::{Line, Look};
 use super::path;
 use super::tally::{Likeness, cause_name};
-use crate::attribution::{Cause, Entry, Judged, Lapse, Offender, Verdict};
+use crate::attribution::{Cause, Entry, Judged, Lapse, LostAt, Offender, Sent, Verdict};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::InterfaceId;
 use crate::join::{GuestHalf, Pairing, Residence};
@@ -21,6 +21,7 @@ pub(super) const INDENT: usize = 13;
 pub(super) fn block(judged: &Judged, names: &Names, width: usize) -> Vec<Line> {
     let mut lines = vec![headline(judged, names), place(judged, names)];
     lines.extend(part_lines(judged));
+    lines.extend(judged.lost.as_ref().map(|lost| labelled("lost at", &lost_sentence(lost, names), Look::Plain)));
     lines.extend(judged.guest.as_deref().map(guest_line));
     lines.extend(judged.service.map(|service| labelled("service", &service.of_check(), Look::Plain)));
     lines.extend(path::bar(&judged.journey, width));
@@ -74,6 +75,18 @@ fn conclusion(line: Line, judged: &Judged) -> Line {
         Some(offender) => line.plain(format!("  {}", who(offender))),
         None => line,
     }
+}
+
+/// The place, the device, the last stage, and what the sender was told.
+pub(crate) fn lost_sentence(lost: &LostAt, names: &Names) -> String {
+    let device = names.interface(lost.interface).map_or(String::new(), |interface| format!(" at {}", interface.name));
+    let sent = match lost.sent {
+        Some(Sent::Success) => "; the send call returned success all the same".to_owned(),
+        Some(failed @ Sent::Failed(_)) => format!("; the send call failed with {failed}"),
+        None => String::new(),
+    };
+    let (place, stage) = (lost.place.row(), lost.stage.name());
+    format!("{}{device}, last stage {stage}: {}{sent}", place.name, place.meaning)
 }
 
 /// What makes a check the same as another to a reader.

@@ -8,7 +8,7 @@ use crate::event::TaskId;
 use crate::join::{HalfCounts, JoinReport};
 use crate::loss::LossReport;
 use crate::sink::Names;
-use crate::summary::RunSummary;
+use crate::summary::{LossRate, Losses, RunSummary};
 
 /// What to do where the halves have nothing in common.
 const NONE_JOINED: &str = "no check has both halves: were both made at the same time, with the same --signature, the host's \
@@ -40,6 +40,7 @@ pub(super) fn episode(episode: &Episode, names: &Names) -> Vec<Line> {
         lines.extend(counted_line(cause, &mut counted));
     }
     lines.extend(unexplained_line(episode));
+    lines.extend(loss_lines(&episode.losses));
     lines.extend(episode.stalls.iter().filter(|stall| stall.victims.len() > 1).take(STALLS).map(stall_line));
     lines.push(labelled("next", &next_step(episode), Look::Plain));
     lines
@@ -139,6 +140,31 @@ fn unexplained_line(episode: &Episode) -> Option<Line> {
             unresolved => line.dim(format!("  {} without a verdict", count(unresolved, "check"))),
         }
     })
+}
+
+/// The rate with its interval, and where they were lost.
+fn loss_lines(losses: &Losses) -> Vec<Line> {
+    let LossRate { lost, checks } = losses.total();
+    if lost == 0 {
+        return Vec::new();
+    }
+    let all = format!("{lost} of {}, {}", count(checks, "check"), rate(losses.total()));
+    let places = losses.by_place().into_iter().map(|(place, rate)| format!("{} at {}", rate.lost, place.name()));
+    let spans = losses.by_span().filter(|(_, part)| part.lost > 0);
+    let spans = spans.map(|(span, part)| format!("{} of {} in {}", part.lost, part.checks, span.name()));
+    let text = format!("{all}: {}; {}", listed(places), listed(spans));
+    vec![labelled("lost", &text, Look::Plain)]
+}
+
+fn listed(parts: impl Iterator<Item = String>) -> String {
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+/// `1.3 % (0.8 to 2.3 % with 95 % confidence)`.
+pub(crate) fn rate(rate: LossRate) -> String {
+    let (low, high) = rate.interval();
+    let said = [rate.share(), low, high].map(|share| format!("{:.1}", share * 100.0));
+    format!("{} % ({} to {} % with 95 % confidence)", said[0], said[1], said[2])
 }
 
 /// One thing to do that the verdict suggests.

@@ -9,6 +9,7 @@ mod queue;
 mod tally;
 
 pub(crate) use check::{main_offender, percent, verdict_sentence, who};
+pub(crate) use ending::rate;
 
 use super::{Context, Sink};
 use crate::attribution::Judged;

@@ -53,7 +53,6 @@ fn draw((span, time): (Holder, DurNs), whole: u64, columns: usize) -> impl Itera
 mod tests {
     use super::bar;
     use crate::attribution::story::{MS, Story, at};
-    use crate::event::InterfaceId;
     use crate::journey::{Journey, PacketDrop, Stage};
 
     fn shown(journey: &Journey) -> String {
@@ -71,7 +70,7 @@ mod tests {
             reply: false,
             reason: 8,
             location: 0,
-            interface: InterfaceId::default(),
+            ..PacketDrop::default()
         });
         let text = shown(&story.journey);
         assert!(text.contains("xxxx") && text.contains("dropped on this host 99.8 ms"), "{text}");

@@ -3,14 +3,14 @@
 
 use super::super::clock::mono_ns;
 use super::super::message::{Announcement, Check, Order, announce, announce_fault, obey_orders};
-use super::{set_comm, spawn};
+use super::{datagram, set_comm, spawn};
 use anyhow::{Context, Result, bail};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_tcp_quickack};
-use rustix::net::{AddressFamily, SocketType};
+use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
@@ -94,6 +94,8 @@ struct State {
     send_late: Option<Duration>,
     /// For how long checks are sent in two parts, and the time between the two, ms.
     split: Option<(u64, u64)>,
+    /// Until when checks are damaged, `CLOCK_MONOTONIC`.
+    damage_until_ns: Option<u64>,
 }
 
 pub(super) fn client(args: ClientArgs) -> Result<()> {
@@ -145,6 +147,17 @@ impl Link {
         }
     }
 
+    /// Sends a check past the socket, with its addresses and a wrong checksum.
+    fn send_damaged(&self, payload: &[u8]) -> Result<()> {
+        let Self::Udp(own) = self else { bail!("only datagrams are damaged") };
+        let (SocketAddr::V4(from), SocketAddr::V4(to)) = (own.local_addr()?, own.peer_addr()?) else {
+            bail!("the client speaks IPv4");
+        };
+        let raw = rustix::net::socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::RAW))?;
+        sendto(&raw, &datagram::damaged(from, to, payload), SendFlags::empty(), &to).context("send a packet")?;
+        Ok(())
+    }
+
     /// Appends what arrives to `bytes`; after [`LOOK`] without an arrival, nothing.
     fn receive(&self, bytes: &mut Vec<u8>) -> Result<()> {
         let mut buffer = [0; 2048];
@@ -194,6 +207,10 @@ impl Client {
             Order::ReadLate { ms } => state.read_late = Some(Duration::from_millis(ms)),
             Order::SendLate { ms } => state.send_late = Some(Duration::from_millis(ms)),
             Order::Split { ms, pause_ms } => state.split = Some((ms, pause_ms)),
+            Order::Damage { ms } => {
+                announce(Announcement::FaultBegan { at_ns: mono_ns() });
+                state.damage_until_ns = Some(mono_ns() + ms * 1_000_000);
+            }
             Order::Stop => state.stopped = true,
             Order::Fault { .. } => {}
         }
@@ -238,7 +255,20 @@ impl Client {
         if self.args.http {
             return self.link.send(format!("GET /{nonce:014x} HTTP/1.1\r\n\r\n").as_bytes());
         }
-        self.link.send(&payload(nonce))
+        match self.damages() {
+            true => self.link.send_damaged(&payload(nonce)),
+            false => self.link.send(&payload(nonce)),
+        }
+    }
+
+    /// Whether the check that is sent now is to be damaged; says so once none is any more.
+    fn damages(&self) -> bool {
+        let mut state = self.state();
+        let damages = state.damage_until_ns.is_some_and(|until| mono_ns() < until);
+        if !damages && state.damage_until_ns.take().is_some() {
+            announce(Announcement::FaultEnded { at_ns: mono_ns() });
+        }
+        damages
     }
 
     fn take_split(&self) -> Option<(u64, u64)> {

@@ -7,6 +7,7 @@ mod backend;
 mod chain;
 mod client;
 mod crowd;
+mod datagram;
 mod disk;
 mod event_loop;
 mod fault;

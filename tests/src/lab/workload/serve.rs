@@ -10,12 +10,13 @@ use super::event_loop::{self, EventLoop};
 use super::fault::{Armed, compute, compute_rounds};
 use super::position::Position;
 use super::{HTTP_PATH_BYTES, PAYLOAD_BYTES, PORT, file, memory, set_comm, spawn};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_reuseaddr, set_socket_send_buffer_size};
-use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
+use rustix::net::{AddressFamily, SendFlags, SocketType, bind, listen, sendto, socket};
 use std::io::{ErrorKind, Read, Write, stderr};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -132,9 +133,15 @@ pub struct ServeArgs {
     /// Size of the receive buffer, bytes (UDP).
     #[arg(long)]
     receive_buffer: Option<usize>,
-    /// Size of the send buffer of a connection, bytes (TCP).
+    /// Size of the send buffer, bytes.
     #[arg(long)]
     send_buffer: Option<usize>,
+    /// Send without waiting for room, and live with errors (UDP).
+    #[arg(long)]
+    send_at_once: bool,
+    /// Ask to be told what becomes of what is sent (UDP).
+    #[arg(long)]
+    told_errors: bool,
     /// Write a line of this many bytes to standard error for every check.
     #[arg(long)]
     access_log_bytes: Option<usize>,
@@ -213,6 +220,18 @@ pub(super) fn serve(args: ServeArgs) -> Result<()> {
     }
     announce(Announcement::Ready);
     obey_orders(|order| server.obey(order, &roll_up))
+}
+
+/// Sets `IP_RECVERR`: with it, a send call also says that a queueing discipline had no room.
+fn ask_for_errors(socket: &UdpSocket) -> Result<()> {
+    let on: libc::c_int = 1;
+    let length = libc::socklen_t::try_from(size_of_val(&on)).context("the length of an integer")?;
+    // SAFETY: the option is an integer, which lives through the call.
+    let set = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_IP, libc::IP_RECVERR, (&raw const on).cast(), length)
+    };
+    ensure!(set == 0, "set IP_RECVERR: {}", std::io::Error::last_os_error());
+    Ok(())
 }
 
 impl Server {
@@ -309,6 +328,12 @@ impl Server {
         if let Some(bytes) = self.args.receive_buffer {
             set_socket_recv_buffer_size(&*socket, bytes).context("set the receive buffer")?;
         }
+        if let Some(bytes) = self.args.send_buffer {
+            set_socket_send_buffer_size(&*socket, bytes).context("set the send buffer")?;
+        }
+        if self.args.told_errors {
+            ask_for_errors(&socket)?;
+        }
         if self.args.hand_over {
             return self.start_hand_over(socket);
         }
@@ -327,9 +352,15 @@ impl Server {
     }
 
     fn answer(&self, socket: &UdpSocket, check: &[u8], from: SocketAddr) -> Result<()> {
-        if self.handle()? {
-            socket.send_to(check, from).context("answer a check")?;
+        if !self.handle()? {
+            return Ok(());
         }
+        if self.args.send_at_once {
+            // That it fails is what some cases are about.
+            let _ = sendto(socket, check, SendFlags::DONTWAIT, &from);
+            return Ok(());
+        }
+        socket.send_to(check, from).context("answer a check")?;
         Ok(())
     }
 
