@@ -462,6 +462,7 @@ impl<'a> Live<'a> {
             self.attached.detach_interface(&attachment);
             self.observer.say(&format!("{name} is no longer watched: {reason}"));
             self.push_fact(now, &Fact::Gone { interface, reason });
+            self.keep_up();
         }
         for surroundings::Renamed { before, now: fact } in change.renamed {
             self.observer.say(&format!("{before} is called {} now, and is still watched", fact.name));
@@ -475,7 +476,15 @@ impl<'a> Live<'a> {
         }
         for (attachment, fact) in change.appeared {
             self.watch_interface(now, &attachment, fact);
+            self.keep_up();
         }
+    }
+
+    /// Reads what has come while one of many interfaces was attached or let go, which takes
+    /// milliseconds each: the rings would be full before the last. No tick is said, so facts of an
+    /// earlier time still find their place.
+    fn keep_up(&mut self) {
+        self.drain(self.rings.round());
     }
 
     fn watch_process(&mut self, now: MonoNs, tgid: u32) {

@@ -49,7 +49,7 @@ impl World {
     }
 
     /// Answers `checks` checks, and sleeps over one of them.
-    fn serve(&self, checks: u32) -> JoinHandle<()> {
+    pub(crate) fn serve(&self, checks: u32) -> JoinHandle<()> {
         let socket = inside(&self.host, || UdpSocket::bind("10.79.0.1:4000").unwrap());
         thread::spawn(move || {
             let mut buffer = [0; 64];
@@ -74,7 +74,7 @@ impl World {
     }
 
     /// Sends checks one after the other.
-    fn check(&self, checks: u32) {
+    pub(crate) fn check(&self, checks: u32) {
         let socket = inside(&self.peer, || UdpSocket::bind("10.79.0.2:0").unwrap());
         socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         for check in 0..checks {
@@ -87,15 +87,17 @@ impl World {
 }
 
 /// A server in a pod of a world's host, and a client outside that checks it 200 times a second.
-struct Pod<'a> {
+pub(crate) struct Pod<'a> {
     world: &'a World,
-    namespace: String,
+    pub(crate) namespace: String,
+    /// Checks that have been sent.
+    pub(crate) sent: Arc<AtomicU32>,
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl<'a> Pod<'a> {
-    fn new(world: &'a World) -> Self {
+    pub(crate) fn new(world: &'a World) -> Self {
         let World { host, peer } = world;
         let namespace = format!("{host}d");
         ip(&format!("netns add {namespace}"));
@@ -110,10 +112,13 @@ impl<'a> Pod<'a> {
         let server = inside(&namespace, || UdpSocket::bind("10.80.0.2:4000").unwrap());
         let client = inside(peer, || UdpSocket::bind("10.79.0.2:0").unwrap());
         let over = Arc::<AtomicBool>::default();
-        let (serving, checking) = (over.clone(), over.clone());
-        let threads =
-            vec![thread::spawn(move || echo(&server, &serving)), thread::spawn(move || ask(&client, &checking))];
-        Self { world, namespace, over, threads }
+        let sent = Arc::<AtomicU32>::default();
+        let (serving, checking, counting) = (over.clone(), over.clone(), sent.clone());
+        let threads = vec![
+            thread::spawn(move || echo(&server, &serving)),
+            thread::spawn(move || ask(&client, &checking, &counting)),
+        ];
+        Self { world, namespace, sent, over, threads }
     }
 
     /// A bounded run at the NIC and at the pod's.
@@ -144,13 +149,14 @@ fn echo(socket: &UdpSocket, over: &AtomicBool) {
     }
 }
 
-fn ask(socket: &UdpSocket, over: &AtomicBool) {
+fn ask(socket: &UdpSocket, over: &AtomicBool, sent: &AtomicU32) {
     socket.set_nonblocking(true).unwrap();
     for check in 0_u32.. {
         if over.load(Ordering::Relaxed) {
             return;
         }
         socket.send_to(&[b"WLAG".as_slice(), &check.to_be_bytes()].concat(), "10.80.0.2:4000").unwrap();
+        sent.fetch_add(1, Ordering::Relaxed);
         thread::sleep(Duration::from_millis(5));
         while socket.recv(&mut [0; 64]).is_ok() {}
     }
@@ -189,7 +195,7 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    fn new(world: &World, more: &[&str]) -> Self {
+    pub(crate) fn new(world: &World, more: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_whylag"));
         command.args(["attach", "--netns", &world.host, "-s", SIGNATURE, "-t", "50ms", "--format", "json"]);
         Self::wait(command.args(more))
@@ -212,6 +218,12 @@ impl Attached {
         (text, self.child.wait().unwrap().code().unwrap())
     }
 
+    /// Reads standard output as it comes; all of it, at its end.
+    pub(crate) fn read_on(&mut self) -> JoinHandle<String> {
+        let from = self.stdout.as_fd().try_clone_to_owned().unwrap();
+        thread::spawn(move || std::io::read_to_string(File::from(from)).unwrap())
+    }
+
     /// The exit status, with standard output open and never read.
     fn wait_unread(mut self) -> i32 {
         self.child.wait().unwrap().code().unwrap()
@@ -223,8 +235,13 @@ impl Attached {
         waitid(WaitId::Pid(Pid::from_child(&self.child)), options).unwrap()
     }
 
-    fn interrupt(&self) {
+    pub(crate) fn interrupt(&self) {
         self.send(Signal::INT);
+    }
+
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     fn send(&self, signal: Signal) {

@@ -2,12 +2,14 @@
 #![expect(clippy::unwrap_used, reason = "what must not fail in a test fails it")]
 
 mod captures;
+mod churn;
 mod contract;
 mod flame;
 mod incident;
 mod join;
 mod live;
 mod made;
+mod nics;
 mod recordings;
 mod report;
 mod usage;
