@@ -123,6 +123,7 @@ const fn object(record: &'static str, name: &'static str, nullable: bool, descri
 
 const J: &str = "journey";
 const P: &str = "lapse";
+const A: &str = "absence";
 const N: &str = "notice";
 const E: &str = "episode";
 const K: &str = "join";
@@ -255,6 +256,14 @@ pub const FIELDS: &[Field] = &[
     time(P, "due_at", "when it was due: the request before it plus the interval"),
     ns(P, "late_ns", "from when it was due to when it passed its first stage"),
     text(P, "cause", "always `external.outside_host`: this host saw the request late"),
+    text(A, "type", "`absence`: requests of a periodic signature were due and did not come"),
+    text(A, "signature", "name of the signature, which says how often a check is expected"),
+    text(A, "target", "label of the interface where the request before them was first seen"),
+    time(A, "due_at", "when the first of them was due"),
+    time(A, "until_at", "until when they had not come"),
+    count(A, "requests", "how many"),
+    text(A, "place", "always `never_arrived`"),
+    text(A, "cause", "always `external.outside_host`: they did not come to this host"),
     text(N, "type", "`notice`: something about the run itself"),
     text(N, "notice", "always `interface_gone`: from here on its checks are not seen, and the run is incomplete"),
     time(N, "noticed_at", "when that was noticed, about a second later at most"),
@@ -527,6 +536,7 @@ pub const FIELDS: &[Field] = &[
     ratio(S, "losses.places[].share", false, "the part of all checks"),
     ratio(S, "losses.places[].share_low", false, "low end of the interval of the true rate"),
     ratio(S, "losses.places[].share_high", false, "its high end"),
+    count(S, "never_arrived", "requests of periodic signatures that were due and did not come; no checks of this host"),
     text(I, "type", "`incident`: an incident in a few facts, as a bundle holds it in `incident.json`"),
     text(I, "id", "the first 12 digits of the SHA-256 of the bundle's recording"),
     moment(I, "started_at", "start of the first check; null if there was none"),

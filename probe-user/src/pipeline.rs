@@ -3,7 +3,7 @@
 //! Records come in as bytes, [`Output`] values go out. Pure: no clock, no file, no socket, no
 //! channel. Time enters only inside records, so a replay of a recording equals the live run.
 
-use crate::attribution::{Activity, Attributor, Episode, Evidence, Judged, Lapse, Lapses, queue_waits};
+use crate::attribution::{Absence, Activity, Attributor, Episode, Evidence, Judged, Lapse, Lapses, queue_waits};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Body, Event, Fact, InterfaceId, Orderer, RunFact, decode};
 use crate::join::JoinReport;
@@ -38,6 +38,8 @@ pub enum Output {
         /// How late.
         lapse: Lapse,
     },
+    /// Requests of a periodic signature were due and did not come.
+    Absence(Absence),
     /// An interface is no longer watched; what happens there from now on is not seen.
     Gone {
         /// When that was noticed.
@@ -179,6 +181,7 @@ impl Conclude {
             Body::Fact(fact) => self.learn(event.at, fact, out),
             Body::Tick => {
                 self.judge(losses, out);
+                self.miss(losses, out);
                 self.tell_activities(None, out);
                 self.evidence.trim(self.correlator.oldest_open().unwrap_or(event.at));
             }
@@ -201,6 +204,7 @@ impl Conclude {
             self.verdicts.get_or_insert_with(|| Verdicts::new(run));
         }
         if let Fact::Gone { interface, reason } = fact {
+            self.verdicts.iter_mut().for_each(|verdicts| verdicts.lapses.gone(*interface));
             out(Output::Gone { at, interface: *interface, reason: reason.clone() });
         }
         if let Some(verdicts) = &mut self.verdicts {
@@ -212,6 +216,17 @@ impl Conclude {
         out(Output::Fact(fact.clone()));
     }
 
+    /// Tells which requests have not come. Where records were lost, it may be theirs.
+    fn miss(&mut self, losses: &LossLedger, out: &mut impl FnMut(Output)) {
+        let Some(verdicts) = self.verdicts.as_mut().filter(|_| !self.correlator.is_closing()) else { return };
+        for absence in verdicts.lapses.missing(self.now) {
+            if losses.lost_between(absence.due_at, absence.until) == 0 {
+                verdicts.summary.miss(&absence);
+                out(Output::Absence(absence));
+            }
+        }
+    }
+
     fn judge(&mut self, losses: &LossLedger, out: &mut impl FnMut(Output)) {
         if self.updates.is_empty() {
             return;
@@ -220,6 +235,10 @@ impl Conclude {
         verdicts.attributor.advance(self.now);
         for update in self.updates.drain(..) {
             let journey = match update {
+                Update::Arrived(arrival) => {
+                    verdicts.lapses.arrived(&arrival);
+                    continue;
+                }
                 Update::Ended(journey) => {
                     verdicts.lapse(&journey).into_iter().for_each(&mut *out);
                     journey
@@ -288,7 +307,7 @@ impl Verdicts {
     }
 
     fn lapse(&mut self, journey: &Journey) -> Option<Output> {
-        let lapse = self.lapses.push(journey)?;
+        let lapse = self.lapses.ended(journey.id)?;
         Some(Output::Lapse { id: journey.id, signature: journey.signature, target: journey.target, lapse })
     }
 

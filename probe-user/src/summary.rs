@@ -9,7 +9,7 @@ mod loss_rate;
 use crate::attribution::baseline::{Baselines, Excess, Times, share, times};
 use crate::attribution::verdict::conclude;
 use crate::attribution::{
-    CAUSES, Cause, Episode, EpisodeCause, Judged, Offender, Service, Stalls, Unresolved, Verdict,
+    Absence, CAUSES, Cause, Episode, EpisodeCause, Judged, Offender, Service, Stalls, Unresolved, Verdict,
 };
 use crate::clock::{DurNs, MonoNs};
 use crate::counters::{CounterTable, ThreadCounters};
@@ -38,6 +38,8 @@ pub struct Summary {
     targets: BTreeMap<InterfaceId, Target>,
     names: Names,
     counters: CounterTable,
+    /// Requests that were due and did not come.
+    never_arrived: u64,
     /// The latest instant that any journey tells of.
     now: MonoNs,
 }
@@ -103,6 +105,8 @@ pub struct RunSummary {
     pub unresolved: u64,
     /// Lost checks by span and by place.
     pub losses: Losses,
+    /// Requests of periodic signatures that were due and did not come; they are no checks of this host.
+    pub never_arrived: u64,
 }
 
 impl Summary {
@@ -115,6 +119,7 @@ impl Summary {
             targets: BTreeMap::new(),
             names: Names { reasons: Latest::new(), offenders: Latest::new() },
             counters: CounterTable::default(),
+            never_arrived: 0,
             now: MonoNs::default(),
         }
     }
@@ -144,6 +149,11 @@ impl Summary {
             return;
         }
         self.targets.entry(target).or_insert_with(|| Target::new(started_at)).left_open(id, started_at, at);
+    }
+
+    /// Requests did not come that were due.
+    pub fn miss(&mut self, absence: &Absence) {
+        self.never_arrived = self.never_arrived.saturating_add(absence.requests);
     }
 
     /// The targets seen, in order.
@@ -196,7 +206,8 @@ impl Summary {
     #[must_use]
     pub fn run(&self) -> RunSummary {
         let started_at = self.targets.values().map(|target| target.started_at).min().unwrap_or_default();
-        let start = RunSummary { started_at, ended_at: self.now, ..RunSummary::default() };
+        let start =
+            RunSummary { started_at, ended_at: self.now, never_arrived: self.never_arrived, ..RunSummary::default() };
         self.targets.values().fold(start, |sum, target| {
             let total = target.total();
             RunSummary {

@@ -32,6 +32,7 @@ impl Tally {
             }
             Output::Gone { .. } => self.incomplete = true,
             Output::Join(report) => self.incomplete |= report.guest_lost > 0,
+            Output::Absence(_) => self.unhealthy = true,
             Output::Fact(_)
             | Output::Lapse { .. }
             | Output::Activity(_)

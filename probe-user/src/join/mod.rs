@@ -221,10 +221,12 @@ impl Join {
                 }
                 out(Output::Fact(fact));
             }
-            (Side::Host, output @ (Output::Lapse { .. } | Output::Gone { .. } | Output::Queue(_))) => out(output),
+            (Side::Host, output @ (Output::Lapse { .. } | Output::Absence(_) | Output::Gone { .. } | Output::Queue(_))) => {
+                out(output);
+            }
             // Those of one half; the whole has its own.
             (_, Output::Episode(_) | Output::Summary(_)) => {}
-            (_, Output::Fact(_) | Output::Lapse { .. } | Output::Gone { .. }) => {}
+            (_, Output::Fact(_) | Output::Lapse { .. } | Output::Absence(_) | Output::Gone { .. }) => {}
             (_, Output::Activity(_) | Output::Softirq { .. } | Output::Queue(_) | Output::Join(_)) => {}
         }
     }

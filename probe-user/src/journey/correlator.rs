@@ -20,7 +20,7 @@ use super::expiry::{Deadlines, Wait};
 use super::key::Index;
 use super::slab::{NONE, Slab};
 use super::socket::{CheckRef, Sockets};
-use super::{Journey, JourneyId, Loss, Outcome, QdiscStay, Stage, Stamp};
+use super::{Arrival, Journey, JourneyId, Loss, Outcome, Perspective, QdiscStay, Stage, Stamp};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Body, Departed, Event, Fact, InterfaceFact, InterfaceId, InterfaceRole, RunFact};
 use foldhash::quality::RandomState;
@@ -67,6 +67,8 @@ const BEFORE_ENTRY: [&str; 2] = ["CPU_BACKLOG", "XDP"];
 pub enum Update {
     /// A check has ended, or the run has while it was open. Said once per check.
     Ended(Journey),
+    /// A check of a signature with an interval began, at the server's end.
+    Arrived(Arrival),
     /// A check is still open. Said again and again while it is.
     Open(Journey),
     /// A check is still open, but too many older ones of its target are reported already.
@@ -138,6 +140,8 @@ pub(super) struct Rules {
     pub(super) nonce: [bool; MAX_RULES],
     /// Which have one so long that two checks do not have the same by chance.
     pub(super) long_nonce: [bool; MAX_RULES],
+    /// Signatures whose requests are expected at intervals, by their index.
+    periodic: [bool; MAX_RULES],
     /// `net_dev_start_xmit` is attached.
     pub(super) sees_xmit: bool,
     /// `qdisc_enqueue` is attached.
@@ -158,6 +162,7 @@ impl Rules {
         signature: [0, 1, 2, 3, 4, 5, 6, 7],
         nonce: [true; MAX_RULES],
         long_nonce: [false; MAX_RULES],
+        periodic: [false; MAX_RULES],
         sees_xmit: false,
         sees_qdisc: false,
         sees_reads: false,
@@ -170,6 +175,9 @@ impl Rules {
         self.open_report_every = run.open_report_every.max(DurNs::from_millis(1));
         self.max_open = run.max_open.max(1);
         for (number, signature) in (0..=u8::MAX).zip(&run.signatures) {
+            if let Some(periodic) = self.periodic.get_mut(usize::from(number)) {
+                *periodic = signature.interval.is_some();
+            }
             let first = usize::from(signature.first);
             for index in (first..MAX_RULES).take(signature.count.into()) {
                 self.signature[index] = number;
@@ -318,7 +326,7 @@ impl Correlator {
     }
 
     /// No check begins any more of which anything is told.
-    pub(super) const fn is_closing(&self) -> bool {
+    pub(crate) const fn is_closing(&self) -> bool {
         self.closing || self.told >= self.rules.limit
     }
 
@@ -541,6 +549,17 @@ impl Correlator {
                 self.end(slot, Outcome::Lost(Loss::Dropped(drop)), at, out);
             }
             None => self.replied(slot, out),
+        }
+    }
+
+    /// Tells of a request that begins a check here, if its signature is one that is expected at intervals.
+    pub(super) fn arrived(&self, slot: u32, at: MonoNs, out: &mut dyn FnMut(Update)) {
+        let check = &self.checks[slot];
+        let periodic = self.rules.periodic.get(usize::from(check.signature)).copied().unwrap_or(false);
+        if periodic && check.perspective == Perspective::Served && !check.untold {
+            let (id, interface) = (JourneyId(check.id), check.target_of(&self.interfaces));
+            let (signature, request) = (usize::from(check.signature), check.request);
+            out(Update::Arrived(Arrival { id, signature, interface, request, at }));
         }
     }
 

@@ -38,6 +38,21 @@ pub enum Perspective {
     Sent,
 }
 
+/// A request of a signature that is expected at intervals came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// The check that it began.
+    pub id: JourneyId,
+    /// Index of its signature in the run's list.
+    pub signature: usize,
+    /// Where it was first seen.
+    pub interface: InterfaceId,
+    /// What it looked like there.
+    pub request: Sighting,
+    /// When.
+    pub at: MonoNs,
+}
+
 /// One stage of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {

@@ -312,6 +312,7 @@ impl Correlator {
             self.checks[slot].members[1] = self.index.add_nonce(&self.checks, slot);
         }
         self.checks[slot].target = seen.interface.number;
+        self.arrived(slot, seen.event.at, out);
         self.pass(slot, Phase::Request, seen, out);
     }
 

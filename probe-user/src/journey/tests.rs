@@ -297,7 +297,7 @@ fn run(events: &[Event], end: MonoNs) -> Run {
     let mut out = |update| match update {
         Update::Ended(journey) => ended.push(journey),
         Update::Open(journey) => reports.push(journey),
-        Update::Unreported { .. } => {}
+        Update::Unreported { .. } | Update::Arrived(_) => {}
     };
     events.iter().for_each(|event| correlator.push(event, &mut out));
     correlator.finish(end, &mut out);
@@ -316,7 +316,7 @@ fn of_very_many_open_checks_the_same_few_are_reported_and_each_of_the_rest_is_co
     let mut out = |update| match update {
         Update::Open(journey) => reported.push(journey.id.0),
         Update::Unreported { .. } => left += 1,
-        Update::Ended(_) => {}
+        Update::Ended(_) | Update::Arrived(_) => {}
     };
     scene.tick(3_500 * MS);
     scene.events.iter().for_each(|event| correlator.push(event, &mut out));

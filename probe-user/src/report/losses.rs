@@ -2,7 +2,7 @@
 
 use super::Report;
 use super::words::{clock, counted, shown};
-use crate::attribution::Lapse;
+use crate::attribution::{Absence, Lapse};
 use crate::loss::LossReport;
 use maud::{Markup, html};
 use std::cmp::Reverse;
@@ -81,6 +81,11 @@ fn notices(report: &Report) -> Markup {
             ul { @for (at, interface, reason) in &report.gone {
                 li { (shown(&report.names.target(*interface))) " at " (clock(&report.names, *at)) ": "
                     (shown(reason)) } } }
+        }
+        @if report.absent_requests > 0 {
+            h3 { "Requests that never arrived" }
+            p { (counted(report.absent_requests, "request"))
+                " of a periodic check did not come to this host (" (Absence::CAUSE.name()) ")." }
         }
         @if report.late_requests > 0 {
             h3 { "Requests that came late" }

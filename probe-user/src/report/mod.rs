@@ -107,6 +107,8 @@ pub struct Report {
     gaps: BTreeMap<String, DurNs>,
     lapses: Vec<(InterfaceId, Lapse)>,
     late_requests: u64,
+    /// Requests of periodic checks that never arrived.
+    absent_requests: u64,
     gone: Vec<(MonoNs, InterfaceId, String)>,
     episodes: Vec<Episode>,
     queues: Vec<QueueShare>,
@@ -146,6 +148,7 @@ impl Report {
             }
             Output::Journey(judged) => self.check(judged),
             Output::Lapse { target, lapse, .. } => self.lapse(*target, *lapse),
+            Output::Absence(absence) => self.absent_requests += absence.requests,
             Output::Gone { at, interface, reason } if self.gone.len() < MAX_NOTICES => {
                 self.gone.push((*at, *interface, reason.clone()));
             }

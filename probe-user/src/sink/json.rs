@@ -8,7 +8,8 @@ use super::losses::LossesField;
 use super::queue::QueueLine;
 use super::{Context, Names, Sink};
 use crate::attribution::{
-    Cause, Entry, Episode, EpisodeCause, Judged, Lapse, LossPlaceRow, LostAt, Offender, Service, Stall, Verdict, Victim,
+    Absence, Cause, Entry, Episode, EpisodeCause, Judged, Lapse, LossPlaceRow, LostAt, Offender, Service, Stall,
+    Verdict, Victim,
 };
 use crate::clock::MonoNs;
 use crate::event::{InterfaceId, TaskId};
@@ -55,6 +56,7 @@ impl<W: Write + Send + std::fmt::Debug> Sink for JsonSink<W> {
             Output::Lapse { id, signature, target, lapse } => {
                 self.line(&LapseLine::new(*id, names.signature(*signature), names.target(*target), lapse, names))
             }
+            Output::Absence(absence) => self.line(&AbsenceLine::new(absence, names)),
             Output::Gone { at, interface, reason } => self.line(&NoticeLine::gone(*at, *interface, reason, names)),
             Output::Episode(episode) => self.line(&EpisodeLine::new(episode, names)),
             Output::Join(report) => self.line(&JoinLine::new(report)),
@@ -342,6 +344,33 @@ impl<'a> LapseLine<'a> {
 }
 
 #[derive(Serialize)]
+struct AbsenceLine<'a> {
+    r#type: &'static str,
+    signature: &'a str,
+    target: String,
+    due_at: String,
+    until_at: String,
+    requests: u64,
+    place: &'static str,
+    cause: &'static str,
+}
+
+impl<'a> AbsenceLine<'a> {
+    fn new(absence: &Absence, names: &'a Names) -> Self {
+        Self {
+            r#type: "absence",
+            signature: names.signature(absence.signature),
+            target: names.target(absence.interface),
+            due_at: names.rfc3339(absence.due_at),
+            until_at: names.rfc3339(absence.until),
+            requests: absence.requests,
+            place: Absence::PLACE.name(),
+            cause: Absence::CAUSE.name(),
+        }
+    }
+}
+
+#[derive(Serialize)]
 struct NoticeLine<'a> {
     r#type: &'static str,
     notice: &'static str,
@@ -576,6 +605,7 @@ struct SummaryLine {
     broken: u64,
     unresolved: u64,
     losses: LossesField,
+    never_arrived: u64,
 }
 
 impl SummaryLine {
@@ -595,6 +625,7 @@ impl SummaryLine {
             broken: summary.broken,
             unresolved: summary.unresolved,
             losses: LossesField::new(&summary.losses),
+            never_arrived: summary.never_arrived,
         }
     }
 }
@@ -627,6 +658,7 @@ mod tests {
         let outputs = outputs.into_iter().chain([sample::joined()]);
         let mut outputs: Vec<Output> = outputs.map(|judged| Output::Journey(Box::new(judged))).collect();
         outputs.push(sample::lapse());
+        outputs.push(sample::absence());
         outputs.push(sample::gone());
         outputs.push(Output::Episode(sample::episode()));
         outputs.push(Output::Join(sample::join()));
@@ -670,7 +702,7 @@ mod tests {
 
     #[test]
     fn the_catalogue_lists_what_is_written_and_nothing_else() {
-        for record in ["journey", "lapse", "notice", "episode", "join", "queue", "loss", "summary"] {
+        for record in ["journey", "lapse", "absence", "notice", "episode", "join", "queue", "loss", "summary"] {
             let lines = every_kind();
             let mut found = BTreeMap::new();
             lines.iter().filter(|line| line["type"] == record).for_each(|line| flatten("", line, &mut found));

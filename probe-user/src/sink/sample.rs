@@ -2,8 +2,8 @@
 
 use super::Names;
 use crate::attribution::{
-    Cause, Condition, Entry, Episode, EpisodeCause, Gap, Judged, Lapse, Ledger, LossPlace, LostAt, Offender, Sent,
-    Service, Stall, Stay, Verdict, Victim,
+    Absence, Cause, Condition, Entry, Episode, EpisodeCause, Gap, Judged, Lapse, Ledger, LossPlace, LostAt, Offender,
+    Sent, Service, Stall, Stay, Verdict, Victim,
 };
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::counters::{Counted, Counts, Hardware, Sum, Unavailable};
@@ -246,6 +246,11 @@ pub(crate) fn held() -> Judged {
 pub(crate) fn lapse() -> Output {
     let lapse = Lapse { due_at: MonoNs(START), late_by: DurNs(300_000_000) };
     Output::Lapse { id: JourneyId(8), signature: 0, target: TAP, lapse }
+}
+
+pub(crate) fn absence() -> Output {
+    let (due_at, until) = (MonoNs(START), MonoNs(START + 300_000_000));
+    Output::Absence(Absence { signature: 0, interface: TAP, due_at, until, requests: 15 })
 }
 
 pub(crate) fn gone() -> Output {

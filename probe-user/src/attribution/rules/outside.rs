@@ -3,9 +3,11 @@
 use super::Leg;
 use crate::attribution::cause::Cause;
 use crate::attribution::piece::{Charge, Piece};
+use crate::attribution::place::LossPlace;
 use crate::clock::{DurNs, MonoNs};
-use crate::journey::{Journey, Perspective, Span};
-use std::collections::HashMap;
+use crate::event::InterfaceId;
+use crate::journey::{Arrival, JourneyId, Span};
+use std::collections::{BTreeMap, HashMap};
 
 /// Most flows whose last request is remembered.
 const MAX_FLOWS: usize = 65_536;
@@ -43,52 +45,175 @@ impl Lapse {
     pub const CAUSE: Cause = Cause::ExternalOutsideHost;
 }
 
-/// Watches the requests of periodic signatures for lapses.
+/// Requests that were due by their interval and did not come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Absence {
+    /// Index of their signature in the run's list.
+    pub signature: usize,
+    /// Where the request before them was first seen.
+    pub interface: InterfaceId,
+    /// When the first was due, `CLOCK_MONOTONIC`.
+    pub due_at: MonoNs,
+    /// Until when they had not come, `CLOCK_MONOTONIC`.
+    pub until: MonoNs,
+    /// How many.
+    pub requests: u64,
+}
+
+impl Absence {
+    /// What it means on a host that serves them.
+    pub const CAUSE: Cause = Cause::ExternalOutsideHost;
+    /// Where such requests ended.
+    pub const PLACE: LossPlace = LossPlace::NeverArrived;
+}
+
+/// Watches the requests of periodic signatures: those that come late, and those that do not come.
 ///
 /// A lapse is time before a check, so it is in no check's ledger. It proves
 /// [`Lapse::CAUSE`]: the first stage on this host saw the request late. Checks that this host
 /// sends itself have no lapse here.
+///
+/// A request that came out of turn may be one that was overdue, so that requests are missing is said
+/// only once two intervals more have gone by, or after a silence of three.
 #[derive(Debug)]
 pub struct Lapses {
     intervals: Vec<Option<DurNs>>,
-    last: HashMap<Flow, MonoNs>,
+    courses: BTreeMap<Flow, Course>,
+    /// Checks that came late and have not ended.
+    late: HashMap<JourneyId, Lapse>,
 }
 
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Flow {
     signature: usize,
     source: ([u8; 16], u16),
     destination: ([u8; 16], u16),
 }
 
+/// How the requests of a flow have come so far.
+#[derive(Debug, Clone, Copy)]
+struct Course {
+    interface: InterfaceId,
+    last: MonoNs,
+    /// Those that are missing and of which nothing was said.
+    missing: u64,
+    /// When the first of these was due.
+    due_at: MonoNs,
+    /// When the one behind them came.
+    until: MonoNs,
+    /// Those of the present silence of which something was said.
+    said: u64,
+}
+
+/// Intervals without a request after which they are missing though none has come since.
+const SILENCE: u64 = 3;
+/// How often a silence is told.
+const SAID_EVERY: DurNs = DurNs::from_secs(1);
+
 impl Lapses {
     /// Watches signatures with these expected intervals, in the order of the run's list.
     pub fn new(intervals: impl IntoIterator<Item = Option<DurNs>>) -> Self {
-        Self { intervals: intervals.into_iter().collect(), last: HashMap::new() }
+        Self { intervals: intervals.into_iter().collect(), courses: BTreeMap::new(), late: HashMap::new() }
     }
 
-    /// Takes in a check once it has ended; says by how much its request came late, when that is
-    /// at least half an interval.
-    pub fn push(&mut self, journey: &Journey) -> Option<Lapse> {
-        let interval = (*self.intervals.get(journey.signature)?)?;
-        if journey.perspective == Perspective::Sent {
-            return None;
+    /// Takes in that a request has come.
+    pub fn arrived(&mut self, arrival: &Arrival) {
+        let Some(interval) = self.interval(arrival.signature) else { return };
+        if self.courses.len() >= MAX_FLOWS {
+            self.courses.clear();
+            self.late.clear();
         }
-        let started = journey.started_at();
-        if self.last.len() >= MAX_FLOWS {
-            self.last.clear();
+        let fresh = Course {
+            interface: arrival.interface,
+            last: arrival.at,
+            missing: 0,
+            due_at: arrival.at,
+            until: arrival.at,
+            said: 0,
+        };
+        let course = self.courses.entry(flow(arrival)).or_insert(fresh);
+        let due_at = course.last.after(interval);
+        let late_by = arrival.at.since(due_at);
+        if late_by.0 > 0 && late_by.0 >= interval.0 / 2 {
+            self.late.insert(arrival.id, Lapse { due_at, late_by });
         }
-        let last = self.last.insert(flow(journey), started)?;
-        let due_at = last.after(interval);
-        let late_by = started.since(due_at);
-        (late_by.0 > 0 && late_by.0 >= interval.0 / 2).then_some(Lapse { due_at, late_by })
+        course.take(arrival.at, interval);
+    }
+
+    /// By how much the request of a check that has ended came late, when that was at least half an
+    /// interval.
+    pub fn ended(&mut self, id: JourneyId) -> Option<Lapse> {
+        self.late.remove(&id)
+    }
+
+    /// What is missing by now.
+    pub fn missing(&mut self, now: MonoNs) -> Vec<Absence> {
+        let Self { intervals, courses, .. } = self;
+        let told = courses.iter_mut().filter_map(|(flow, course)| {
+            let interval = intervals.get(flow.signature).copied().flatten()?;
+            course.absence(flow.signature, interval, now)
+        });
+        told.collect()
+    }
+
+    /// Nothing is seen at an interface any more.
+    pub fn gone(&mut self, interface: InterfaceId) {
+        self.courses.retain(|_, course| course.interface != interface);
+    }
+
+    fn interval(&self, signature: usize) -> Option<DurNs> {
+        (*self.intervals.get(signature)?).filter(|interval| interval.0 > 0)
     }
 }
 
-fn flow(journey: &Journey) -> Flow {
-    let request = &journey.request;
+impl Course {
+    fn take(&mut self, at: MonoNs, interval: DurNs) {
+        let gap = at.since(self.last);
+        let passed = (gap.0 + interval.0 / 2) / interval.0;
+        let skipped = passed.saturating_sub(1).saturating_sub(self.said);
+        if skipped > 0 {
+            if self.missing == 0 {
+                self.due_at = self.last.after(DurNs(interval.0.saturating_mul(self.said + 1)));
+            }
+            self.missing += skipped;
+            self.until = at;
+        } else if passed == 0 {
+            self.missing = self.missing.saturating_sub(1);
+        }
+        (self.last, self.said) = (self.last.max(at), 0);
+    }
+
+    fn absence(&mut self, signature: usize, interval: DurNs, now: MonoNs) -> Option<Absence> {
+        let silent = now.since(self.last);
+        if silent.0 >= SILENCE * interval.0 {
+            let overdue = (silent.0 / interval.0).saturating_sub(1);
+            let fresh = overdue.saturating_sub(self.said) + self.missing;
+            let often = self.said > 0 && now.since(self.until) < SAID_EVERY;
+            if fresh == 0 || often {
+                return None;
+            }
+            if self.missing == 0 {
+                self.due_at = self.last.after(DurNs(interval.0.saturating_mul(self.said + 1)));
+            }
+            (self.missing, self.said, self.until) = (0, overdue, now);
+            return Some(self.tell(signature, fresh));
+        }
+        if self.missing == 0 || now.since(self.until).0 < 2 * interval.0 {
+            return None;
+        }
+        let requests = std::mem::take(&mut self.missing);
+        Some(self.tell(signature, requests))
+    }
+
+    const fn tell(&self, signature: usize, requests: u64) -> Absence {
+        Absence { signature, interface: self.interface, due_at: self.due_at, until: self.until, requests }
+    }
+}
+
+fn flow(arrival: &Arrival) -> Flow {
+    let request = &arrival.request;
     Flow {
-        signature: journey.signature,
+        signature: arrival.signature,
         source: (request.source, request.source_port),
         destination: (request.destination, request.destination_port),
     }
@@ -96,38 +221,88 @@ fn flow(journey: &Journey) -> Flow {
 
 #[cfg(test)]
 mod tests {
-    use super::{DurNs, Lapse, Lapses, Perspective};
-    use crate::attribution::story::{MS, Story, at};
-    use crate::journey::Stage;
+    use super::{Arrival, DurNs, Lapse, Lapses};
+    use crate::attribution::story::{ETH, MS, at};
+    use crate::journey::JourneyId;
+    use probe_wire::Sighting;
 
-    fn request(us: u64, source_port: u16) -> crate::journey::Journey {
-        let mut story = Story::new();
-        story.journey.request.source_port = source_port;
-        story.stamp(us, Stage::PnicRx, None).journey.clone()
+    struct Course {
+        lapses: Lapses,
+        next: u64,
+    }
+
+    impl Course {
+        fn new() -> Self {
+            Self { lapses: Lapses::new([Some(DurNs::from_millis(100))]), next: 0 }
+        }
+
+        /// A request comes; by how much late, if it is.
+        fn comes(&mut self, us: u64, source_port: u16) -> Option<Lapse> {
+            self.next += 1;
+            let (id, request) = (JourneyId(self.next), Sighting { source_port, ..Sighting::default() });
+            self.lapses.arrived(&Arrival { id, signature: 0, interface: ETH, request, at: at(us) });
+            self.lapses.ended(id)
+        }
+
+        fn sends(&mut self, us: u64) {
+            self.comes(us, 1);
+        }
+
+        /// How many are told to be missing, and since when.
+        fn missing(&mut self, us: u64) -> Vec<(u64, u64)> {
+            self.lapses.missing(at(us)).iter().map(|told| (told.requests, told.due_at.since(at(0)).0 / 1_000)).collect()
+        }
     }
 
     #[test]
     fn a_late_request_of_a_flow_is_a_lapse() {
-        let mut lapses = Lapses::new([Some(DurNs::from_millis(100))]);
-        assert_eq!(lapses.push(&request(0, 1)), None);
-        assert_eq!(lapses.push(&request(101 * MS, 1)), None, "jitter is no lapse");
-        assert_eq!(lapses.push(&request(150 * MS, 2)), None, "another flow");
-        let late = lapses.push(&request(501 * MS, 1));
+        let mut course = Course::new();
+        assert_eq!(course.comes(0, 1), None);
+        assert_eq!(course.comes(101 * MS, 1), None, "jitter is no lapse");
+        assert_eq!(course.comes(150 * MS, 2), None, "another flow");
+        let late = course.comes(501 * MS, 1);
         assert_eq!(late, Some(Lapse { due_at: at(201 * MS), late_by: DurNs::from_millis(300) }));
-        assert_eq!(lapses.push(&request(601 * MS, 1)), None, "counted from the late one on");
+        assert_eq!(course.comes(601 * MS, 1), None, "counted from the late one on");
     }
 
     #[test]
-    fn what_this_host_sends_and_what_is_not_periodic_has_no_lapse() {
-        let mut lapses = Lapses::new([Some(DurNs::from_millis(100))]);
-        let mut journey = request(0, 1);
-        journey.perspective = Perspective::Sent;
-        lapses.push(&journey);
-        journey = request(900 * MS, 1);
-        journey.perspective = Perspective::Sent;
-        assert_eq!(lapses.push(&journey), None);
-        let mut none = Lapses::new([None]);
-        none.push(&request(0, 1));
-        assert_eq!(none.push(&request(900 * MS, 1)), None);
+    fn requests_that_do_not_come_are_missing_once_those_behind_them_have() {
+        let mut course = Course::new();
+        [0, 100, 200, 500, 600].iter().for_each(|ms| course.sends(ms * MS));
+        assert_eq!(course.missing(620 * MS), [], "overdue ones may still come");
+        course.comes(700 * MS, 1);
+        assert_eq!(course.missing(720 * MS), [(2, 300 * MS)]);
+        assert_eq!(course.missing(730 * MS), [], "told once");
+    }
+
+    #[test]
+    fn requests_that_come_late_together_are_not_missing() {
+        let mut course = Course::new();
+        [0, 100, 200, 600, 601, 602, 603, 700, 800].iter().for_each(|ms| course.sends(ms * MS));
+        assert_eq!(course.missing(820 * MS), []);
+    }
+
+    #[test]
+    fn a_silence_is_told_while_it_lasts_and_counted_once() {
+        let mut course = Course::new();
+        [0, 100].iter().for_each(|ms| course.sends(ms * MS));
+        assert_eq!(course.missing(390 * MS), []);
+        assert_eq!(course.missing(410 * MS), [(2, 200 * MS)]);
+        assert_eq!(course.missing(900 * MS), [], "not so soon again");
+        assert_eq!(course.missing(1_450 * MS), [(10, 400 * MS)]);
+        [1_600, 1_700, 1_800].iter().for_each(|ms| course.sends(ms * MS));
+        assert_eq!(course.missing(1_850 * MS), [(2, 1_400 * MS)], "the rest of 14");
+    }
+
+    #[test]
+    fn what_is_not_periodic_or_not_watched_is_never_missing() {
+        let mut course = Course::new();
+        course.lapses.intervals = vec![None];
+        course.comes(0, 1);
+        assert_eq!((course.comes(900 * MS, 1), course.missing(5_000 * MS)), (None, vec![]));
+        let mut course = Course::new();
+        course.comes(0, 1);
+        course.lapses.gone(ETH);
+        assert_eq!(course.missing(5_000 * MS), []);
     }
 }

@@ -63,6 +63,12 @@ impl Incident {
                 let cause = Some(crate::attribution::Lapse::CAUSE);
                 self.add(lapse.due_at, "late", names.target(*target), (lapse.late_by, cause, text), names);
             }
+            Output::Absence(absence) => {
+                let text = format!("{} periodic requests never arrived", absence.requests);
+                let time = absence.until.since(absence.due_at);
+                let cause = Some(crate::attribution::Absence::CAUSE);
+                self.add(absence.due_at, "absent", names.target(absence.interface), (time, cause, text), names);
+            }
             Output::Gone { at, interface, reason } => {
                 let target = names.target(*interface);
                 let text = format!("{target} is no longer watched: {reason}");

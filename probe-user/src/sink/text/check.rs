@@ -3,7 +3,7 @@
 use super::line::{Line, Look};
 use super::path;
 use super::tally::{Likeness, cause_name};
-use crate::attribution::{Cause, Entry, Judged, Lapse, LostAt, Offender, Sent, Verdict};
+use crate::attribution::{Absence, Cause, Entry, Judged, Lapse, LostAt, Offender, Sent, Verdict};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::InterfaceId;
 use crate::join::{GuestHalf, Pairing, Residence};
@@ -129,6 +129,20 @@ pub(super) fn lapse_line(lapse: &Lapse, target: InterfaceId, signature: usize, n
         .plain(format!("  {}", names.target(target)))
         .add(Look::Bold, format!("  {}", Lapse::CAUSE.name()))
         .flow(Look::Plain, "  the request came late")
+        .dim(format!("  {}", readable(names.signature(signature))))
+}
+
+/// Requests that did not come, in one line.
+pub(super) fn absence_line(absence: &Absence, names: &Names) -> Line {
+    let Absence { signature, interface, due_at, until, requests } = *absence;
+    let plural = if requests == 1 { "" } else { "s" };
+    Line::hanging(INDENT)
+        .dim(clock_time(names, due_at))
+        .add(Look::Bad, " LOST")
+        .add(Look::Bold, format!(" {:>7}", until.since(due_at).to_string()))
+        .plain(format!("  {}", names.target(interface)))
+        .add(Look::Bold, format!("  {}", Absence::CAUSE.name()))
+        .flow(Look::Plain, format!("  {requests} request{plural} never arrived"))
         .dim(format!("  {}", readable(names.signature(signature))))
 }
 

@@ -100,6 +100,7 @@ impl<W: Write + Send + std::fmt::Debug> Sink for TextSink<W> {
             Output::Lapse { signature, target, lapse, .. } => {
                 self.lines(&[check::lapse_line(lapse, *target, *signature, context.names)])
             }
+            Output::Absence(absence) => self.lines(&[check::absence_line(absence, context.names)]),
             Output::Gone { at, interface, reason } => {
                 self.lines(&[check::gone_line(*at, *interface, reason, context.names)])
             }
