@@ -178,6 +178,7 @@ scenarios! {
     a_ring_without_a_queue_before_it_drops: "veth-ring-full",
     a_quiet_bridge_is_blamed_for_nothing: "bridge-healthy",
     a_port_that_does_not_forward_drops: "bridge-port-down",
+    requests_that_never_arrive_are_counted: "request-never-arrives",
 }
 
 /// Cases that are left to `lab run` and `lab score`, and why.

@@ -144,6 +144,8 @@ pub struct Process {
     pub receive_buffer: Option<usize>,
     /// Send buffer, bytes.
     pub send_buffer: Option<usize>,
+    /// whylag is told how often checks are due.
+    pub periodic: bool,
     /// It does not wait for room to send, and lives with errors (UDP).
     pub send_at_once: bool,
     /// It asks to be told what becomes of what it sends (UDP).
@@ -418,6 +420,7 @@ const ECHO: Process = Process {
     work_us: 0,
     receive_buffer: None,
     send_buffer: None,
+    periodic: false,
     send_at_once: false,
     told_errors: false,
     access_log_bytes: None,
@@ -2055,6 +2058,16 @@ pub const CASES: &[Case] = &[
         lost_at: at("bridge"),
         ..QUIET
     },
+    Case {
+        name: "request-never-arrives",
+        claim: "requests that are due every 10 ms are lost before they reach the host, which is nothing of the host's",
+        server: Server::Process(Process { periodic: true, ..ECHO }),
+        fault: Fault::ClientLink,
+        twin_of: Some("client-sends-late"),
+        proof: Counter::FaultLog,
+        lost_at: at("never_arrived"),
+        ..QUIET
+    },
 ];
 
 /// The case with this name.
@@ -2185,6 +2198,9 @@ impl Case {
             Server::Real(real) => real.signature.to_owned(),
             Server::Process(Process { connections: Connections::EachHandshake, .. }) => "tcp-connect".to_owned(),
             Server::Process(Process { http: true, .. }) => "http".to_owned(),
+            Server::Process(Process { periodic: true, .. }) => {
+                format!("{},interval={}ms", signature(self.tcp()), self.interval_ms)
+            }
             Server::Process(_) | Server::Vm(_) | Server::Guest(_) => signature(self.tcp()),
         }
     }

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 pub enum Line {
     /// A health check.
     Journey(Journey),
+    /// Requests that did not come.
+    Absence(Absence),
     /// What happened at one target.
     Episode(Episode),
     /// Who filled a transmit queue in which checks waited.
@@ -149,6 +151,15 @@ pub struct Verdict {
     pub reason: Option<String>,
     /// `saturated` or `broken`, if that is proven of the app.
     pub service: Option<String>,
+}
+
+/// Requests that were due and did not come.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Absence {
+    /// How many.
+    pub requests: u64,
+    /// When the first was due, RFC 3339.
+    pub due_at: String,
 }
 
 /// What happened at one target.

@@ -23,6 +23,10 @@ const TIME_SLACK_NS: u64 = 2_000_000;
 const SHARE_SLACK: f64 = 0.05;
 /// The cause that other work on the machine can make right in any case.
 const RUN_QUEUE: &str = "app.runqueue";
+/// The place of requests that did not come.
+const NEVER_ARRIVED: &str = "never_arrived";
+/// At the edges of the fault, so many may be on their way.
+const ABSENT_SLACK: u64 = 2;
 /// Examples of what went wrong that a report shows.
 const REMARKS: usize = 3;
 
@@ -142,6 +146,17 @@ pub fn score(case: &Case, observed: &Observed) -> Result<(Mark, Score)> {
     }
     if case.senders {
         score.mark_senders(&observed.sent, &said.queues);
+    }
+    if case.lost_at.is_some_and(|lost_at| lost_at.place == NEVER_ARRIVED) {
+        let Window { began_ns, ended_ns } = observed.window;
+        let mut told = 0;
+        for absence in &said.absences {
+            // The client is silent at the end, too.
+            let due_ns = mono_ns(&absence.due_at, observed.wall_offset_ns)?;
+            let during = (began_ns..=ended_ns).contains(&(due_ns + CLOCK_SLACK_NS * case.slowdown));
+            told += if during { absence.requests } else { 0 };
+        }
+        score.mark_absent(told);
     }
     let mark = score.conclude(&case.expect, observed.proof.holds());
     Ok((if mark == Mark::Right { score.conclude_words(case) } else { mark }, score))
@@ -326,6 +341,17 @@ impl Score {
         }
         if self.misshared > 0 {
             self.remarks.extend(self.shares.iter().take(REMARKS).cloned());
+        }
+    }
+
+    /// No check that did not come has a journey; how many there are must be told.
+    fn mark_absent(&mut self, told: u64) {
+        let lost = self.unseen as u64;
+        if told.abs_diff(lost) <= ABSENT_SLACK {
+            self.placed = self.unseen;
+        } else {
+            self.misplaced += 1;
+            self.remarks.push(format!("{lost} requests did not come, and {told} are told"));
         }
     }
 

@@ -1,7 +1,7 @@
 //! whylag itself, run as a child on the leash and spoken to as an operator would.
 
 use super::case::{Case, SLOW_MS};
-use super::contract::{Episode, Journey, Line, Loss, Queue};
+use super::contract::{Absence, Episode, Journey, Line, Loss, Queue};
 use super::leash::Leash;
 use super::process::{Launcher, forward_lines};
 use super::world::{PNIC, Shape, VNIC, World};
@@ -45,6 +45,8 @@ pub struct Said {
     pub lines: Vec<String>,
     /// The last word on every check, in the order of the first.
     pub journeys: Vec<Journey>,
+    /// Requests that did not come.
+    pub absences: Vec<Absence>,
     /// What happened at each target.
     pub episodes: Vec<Episode>,
     /// Queues in which checks waited.
@@ -164,10 +166,12 @@ fn drain(out: &Receiver<String>, deadline: Instant) -> Result<Vec<String>> {
 impl Said {
     fn parse(lines: Vec<String>, status: ExitStatus) -> Result<Self> {
         let mut last_word: HashMap<String, usize> = HashMap::new();
-        let (mut journeys, mut episodes, mut queues, mut loss) = (Vec::new(), Vec::new(), Vec::new(), None);
+        let (mut journeys, mut absences, mut loss) = (Vec::new(), Vec::new(), None);
+        let (mut episodes, mut queues) = (Vec::new(), Vec::new());
         for line in &lines {
             match serde_json::from_str(line).with_context(|| format!("whylag wrote {line}"))? {
                 Line::Journey(journey) => keep_last(&mut last_word, &mut journeys, journey),
+                Line::Absence(absence) => absences.push(absence),
                 Line::Loss(found) => loss = Some(found),
                 Line::Episode(episode) => episodes.push(episode),
                 Line::Queue(queue) => queues.push(queue),
@@ -175,7 +179,7 @@ impl Said {
             }
         }
         let loss = loss.context("whylag wrote no line of type loss")?;
-        Ok(Self { lines, journeys, episodes, queues, loss, status })
+        Ok(Self { lines, journeys, absences, episodes, queues, loss, status })
     }
 
     /// The lines about checks, as they were written.
