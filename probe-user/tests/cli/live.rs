@@ -1,7 +1,7 @@
 //! Live runs against a server of our own, in namespaces made for the purpose. Needs root.
 
 use crate::whylag::whylag;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process, waitid};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 use std::fs::File;
@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tempfile::NamedTempFile;
@@ -192,6 +193,8 @@ pub(crate) fn inside<T: Send + 'static>(namespace: &str, work: impl FnOnce() -> 
 pub(crate) struct Attached {
     child: Child,
     stdout: ChildStdout,
+    /// What it says on standard error from then on.
+    said: Receiver<String>,
 }
 
 impl Attached {
@@ -204,11 +207,19 @@ impl Attached {
     pub(crate) fn wait(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
-        let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
-        let live = said.any(|line| line.unwrap().starts_with("whylag: attached"));
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let live = lines.any(|line| line.unwrap().starts_with("whylag: attached"));
         assert!(live, "it never attached");
-        thread::spawn(move || said.for_each(drop));
-        Self { child, stdout }
+        let (say, said) = channel();
+        // Its standard error is read to the end even if nobody listens.
+        thread::spawn(move || lines.for_each(|line| drop(say.send(line.unwrap()))));
+        Self { child, stdout, said }
+    }
+
+    /// Waits until it says this.
+    fn says(&self, what: &str) {
+        let patience = Duration::from_secs(20);
+        while !self.said.recv_timeout(patience).expect("it says so within 20 s").contains(what) {}
     }
 
     /// Standard output and exit status.
@@ -227,12 +238,6 @@ impl Attached {
     /// The exit status, with standard output open and never read.
     fn wait_unread(mut self) -> i32 {
         self.child.wait().unwrap().code().unwrap()
-    }
-
-    /// The exit status, if it has ended.
-    fn stat(&self) -> Option<WaitIdStatus> {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        waitid(WaitId::Pid(Pid::from_child(&self.child)), options).unwrap()
     }
 
     pub(crate) fn interrupt(&self) {
@@ -310,7 +315,7 @@ fn an_interrupt_while_the_run_starts_ends_it_in_time() {
     let stdout = child.stdout.take().unwrap();
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
     said.next().unwrap().unwrap();
-    let starting = Attached { child, stdout };
+    let starting = Attached { child, stdout, said: channel().1 };
     let interrupted = Instant::now();
     starting.interrupt();
     let said = thread::spawn(move || said.map(Result::unwrap).collect::<Vec<_>>());
@@ -359,10 +364,16 @@ fn a_lost_terminal_ends_a_run_with_its_summary_unless_nohup_says_otherwise() {
     command.arg(env!("CARGO_BIN_EXE_whylag")).args(["attach", "--netns", &world.host, "--format", "json"]);
     let attached = Attached::wait(command.args(["-s", SIGNATURE]));
     attached.send(Signal::HUP);
-    thread::sleep(Duration::from_millis(300));
-    assert!(attached.stat().is_none(), "it has ended");
+    let server = world.serve(2);
+    world.check(2);
+    server.join().unwrap();
     attached.interrupt();
-    assert_eq!(attached.end().1, 0);
+    let (text, status) = attached.end();
+    assert_eq!(
+        (status, of_type(&text, "summary")[0]["checks"].clone()),
+        (0, 2.into()),
+        "it saw what came behind: {text}"
+    );
 }
 
 #[test]
@@ -377,7 +388,7 @@ fn an_interface_that_goes_is_told_and_the_last_ends_the_run() {
     ip(&format!("-n {} link set v0 down", world.host));
     ip(&format!("-n {} link set v0 name v9", world.host));
     ip(&format!("-n {} link set v9 up", world.host));
-    thread::sleep(Duration::from_millis(1_500));
+    attached.says("v0 is called v9 now");
     ip(&format!("-n {} link del v9", world.host));
     let gone = Instant::now();
     let (text, status) = attached.end();

@@ -1,13 +1,10 @@
 //! The programs, built as distributions build them.
 
-use anyhow::{Context, Result};
-use debian_packages::{Index, Lock, Steps};
+use probe_tests::lab::software::golang::Go;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-
-const GO: [&str; 2] = ["golang-1.19-go", "golang-1.19-src"];
 
 fn folder() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("unwind");
@@ -53,39 +50,21 @@ pub(crate) fn tokio() -> PathBuf {
 
 /// With Debian's compiler, stripped: at a fixed place, anywhere, and linked by the system's linker
 /// with what C needs.
-pub(crate) fn go(root: &Path) -> [PathBuf; 3] {
+pub(crate) fn go(go: &Go) -> [PathBuf; 3] {
     let source = fs::read_to_string(source("routines.go")).unwrap();
     let with_c = folder().join("with_c.go");
     fs::write(&with_c, source.replacen("import (", "import \"C\"\nimport (", 1)).unwrap();
     let plain = folder().join("plain.go");
     fs::write(&plain, source).unwrap();
     [
-        built_go(root, "routines", &plain, &["-ldflags=-s -w"], "0"),
-        built_go(root, "routines-anywhere", &plain, &["-buildmode=pie", "-ldflags=-s -w"], "0"),
-        built_go(root, "routines-with-c", &with_c, &["-buildmode=pie", "-ldflags=-s -w -linkmode=external"], "1"),
+        built_go(go, "routines", &plain, &["-ldflags=-s -w"], "0"),
+        built_go(go, "routines-anywhere", &plain, &["-buildmode=pie", "-ldflags=-s -w"], "0"),
+        built_go(go, "routines-with-c", &with_c, &["-buildmode=pie", "-ldflags=-s -w -linkmode=external"], "1"),
     ]
 }
 
-fn built_go(root: &Path, name: &str, source: &Path, kind: &[&str], with_c: &str) -> PathBuf {
+fn built_go(go: &Go, name: &str, source: &Path, kind: &[&str], with_c: &str) -> PathBuf {
     let program = folder().join(name);
-    let mut go = Command::new(root.join("usr/lib/go-1.19/bin/go"));
-    go.args(["build", "-trimpath"]).args(kind).arg("-o").args([&program, source]);
-    go.env("GOROOT", root.join("usr/lib/go-1.19")).env("GOCACHE", folder().join("go-cache"));
-    run(go.env("GO111MODULE", "off").env("GOPATH", folder().join("go")).env("CGO_ENABLED", with_c));
+    run(go.build(&folder()).args(kind).arg("-o").args([&program, source]).env("CGO_ENABLED", with_c));
     program
-}
-
-/// The root of its unpacked packages; they are downloaded if they are not there.
-pub(crate) fn go_packages() -> Result<PathBuf> {
-    let cache = bpf_toolchain::user_cache()?.join("compilers-1");
-    let root = cache.join("go");
-    if root.exists() {
-        return Ok(root);
-    }
-    fs::create_dir_all(&cache).with_context(|| format!("create {}", cache.display()))?;
-    let lock = Lock::take(&cache)?;
-    let steps = Steps::new(&cache, &lock);
-    let mut index = Index::new(&cache, &steps);
-    let names = GO.map(str::to_owned);
-    debian_packages::install("go", &cache, &mut index, &[], |index| index.resolve(&names))
 }

@@ -9,6 +9,7 @@
 mod built;
 mod stopped;
 
+use probe_tests::lab::software::golang::Go;
 use probe_user::stack::unwind::{RawStack, Unwinder};
 use probe_user::stack::wanted::Source;
 use probe_user::stack::{StackEnd, StackTable};
@@ -132,8 +133,8 @@ fn stacks_of_go_reach_their_entry() {
     if !is_root() {
         return;
     }
-    match built::go_packages() {
-        Ok(root) => built::go(&root).iter().for_each(|program| check(program)),
+    match Go::fetched() {
+        Ok(go) => built::go(&go).iter().for_each(|program| check(program)),
         Err(why) => println!("skipped: Go cannot be had from Debian: {why:#}"),
     }
 }

@@ -7,7 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Raised when a server's packages or what is kept of them change.
-const REVISION: u32 = 1;
+const SERVERS: &str = "servers-1";
+/// The same of compilers.
+const COMPILERS: &str = "compilers-1";
 
 /// The root of its unpacked packages; they are downloaded if they are not there.
 ///
@@ -22,7 +24,16 @@ pub fn unpacked(software: Software) -> Result<PathBuf> {
 /// # Errors
 /// As [`unpacked`].
 pub fn bundle(name: &str, packages: &[&str], unread: &[&str]) -> Result<PathBuf> {
-    let cache = bpf_toolchain::user_cache()?.join(format!("servers-{REVISION}"));
+    kept(SERVERS, name, packages, unread)
+}
+
+/// The same of a compiler.
+pub(super) fn compiler(name: &str, packages: &[&str]) -> Result<PathBuf> {
+    kept(COMPILERS, name, packages, &[])
+}
+
+fn kept(kind: &str, name: &str, packages: &[&str], unread: &[&str]) -> Result<PathBuf> {
+    let cache = bpf_toolchain::user_cache()?.join(kind);
     let root = cache.join(name);
     if root.exists() {
         return Ok(root);

@@ -8,6 +8,7 @@
 pub mod ask;
 pub mod dialogue;
 pub mod fetch;
+pub mod golang;
 pub mod host;
 pub mod provoke;
 
