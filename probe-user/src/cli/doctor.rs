@@ -4,7 +4,7 @@ use super::args::DoctorArgs;
 use super::{Outcome, terminal};
 use crate::doctor::{HookRow, Refused, Report};
 use crate::hooks::{HOOKS, Hook};
-use crate::load::{self, HookState, Request};
+use crate::load::{self, HookState, Request, UserStacks};
 use anyhow::Context;
 use std::io::{self, Write};
 
@@ -25,7 +25,8 @@ fn write(report: &Report, json: bool, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn tried_hooks() -> Vec<HookRow> {
-    match load::load(&Request::default()) {
+    let user_stacks = load::unsafe_kernel().is_none().then(UserStacks::default);
+    match load::load(&Request { user_stacks, ..Request::default() }) {
         Ok(attached) => attached.hooks().iter().map(tried).collect(),
         Err(error) => {
             let reason = terminal::sentence(&anyhow::Error::from(error));
@@ -44,7 +45,11 @@ fn tried(state: &HookState) -> HookRow {
             let (reason, fix) = (refusal.reason.clone(), refusal.fix.clone());
             HookRow { refused: vec![Refused { attempt: attempt(state.hook), reason, fix }], ..row }
         }
-        load::Outcome::Excluded => row,
+        load::Outcome::Excluded => {
+            let reason = load::unsafe_kernel().unwrap_or_else(|| "it is not wanted".to_owned());
+            let fix = "update the kernel; whylag works without".to_owned();
+            HookRow { refused: vec![Refused { attempt: attempt(state.hook), reason, fix }], ..row }
+        }
     }
 }
 
