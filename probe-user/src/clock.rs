@@ -63,6 +63,13 @@ impl DurNs {
         Self(self.0 / parts)
     }
 
+    /// What it becomes where `whole` becomes `scaled`; nothing of nothing.
+    #[must_use]
+    pub fn in_proportion(self, scaled: Self, whole: Self) -> Self {
+        let product = u128::from(self.0) * u128::from(scaled.0);
+        Self(product.checked_div(u128::from(whole.0)).map_or(0, |time| u64::try_from(time).unwrap_or(u64::MAX)))
+    }
+
     /// Difference, at least zero.
     #[must_use]
     pub const fn minus(self, other: Self) -> Self {

@@ -384,17 +384,24 @@ fn reason(judged: &Judged) -> Option<String> {
 
 /// Who is behind each cause, with the time above the normal, in the ledger's proportions.
 fn offenders(judged: &Judged, excess: &Excess, latest: &mut Latest<Offender>) -> Box<[(Cause, Arc<Offender>, DurNs)]> {
-    let entries = judged.ledger.entries.iter();
-    let named = entries.filter_map(|entry| Some((entry.cause, entry.offender.clone()?, entry.time())));
     let mut sums: Vec<(Cause, Offender, DurNs)> = Vec::new();
-    for (cause, offender, time) in named {
-        match sums.iter_mut().find(|(same, known, _)| *same == cause && *known == offender) {
-            Some((.., sum)) => *sum = sum.plus(time),
-            None => sums.push((cause, offender, time)),
+    for entry in &judged.ledger.entries {
+        let Some(offender) = &entry.offender else { continue };
+        match sums.iter_mut().find(|(same, known, _)| *same == entry.cause && known.is(offender)) {
+            Some((_, known, sum)) => {
+                known.learn(offender);
+                *sum = sum.plus(entry.time());
+            }
+            None => sums.push((entry.cause, offender.clone(), entry.time())),
         }
     }
-    sums.retain(|(cause, ..)| excess.times.get(*cause as usize).is_some_and(|time| *time > DurNs::ZERO));
-    sums.into_iter().map(|(cause, offender, time)| (cause, latest.shared(offender), time)).collect()
+    let taken = times(&judged.ledger);
+    let above = |cause: Cause, time: DurNs| {
+        let (excess, taken) = (excess.times.get(cause as usize)?, taken.get(cause as usize)?);
+        (*excess > DurNs::ZERO).then(|| time.in_proportion(*excess, *taken))
+    };
+    let sums = sums.into_iter().filter_map(|(cause, who, time)| Some((cause, latest.shared(who), above(cause, time)?)));
+    sums.collect()
 }
 
 /// What is true of each cause's time in this check.
@@ -574,7 +581,7 @@ impl Total {
         if let Some(charged) = &part.charged {
             charged.times.iter().for_each(|(index, taken)| self.charge(*index, *taken, part));
             for (cause, offender, time) in &charged.offenders {
-                tally(&mut self.causes.entry(*cause as usize).or_default().offenders, offender, *time);
+                blame(&mut self.causes.entry(*cause as usize).or_default().offenders, offender, *time);
             }
             for (cause, meaning, time) in &charged.meanings {
                 tally(&mut self.causes.entry(*cause as usize).or_default().meanings, meaning, *time);
@@ -617,15 +624,19 @@ impl Total {
         let rows = self.causes.iter().filter_map(|(index, total)| Some((CAUSES.get(*index)?.cause, total)));
         let mut rows: Vec<(Cause, &CauseTotal)> = rows.filter(|(_, total)| total.checks > 0).collect();
         rows.sort_by_key(|(_, total)| std::cmp::Reverse(total.taken.weight));
-        let ranked = rows.into_iter().map(|(cause, total)| EpisodeCause {
-            cause,
-            time: total.taken.time,
-            share: share(total.taken.weight, self.delay),
-            checks: total.checks,
-            lost: total.lost,
-            offender: largest(&total.offenders).map(|offender| Offender::clone(offender)),
-            counted: None,
-            meaning: largest(&total.meanings).copied(),
+        let ranked = rows.into_iter().map(|(cause, total)| {
+            let most = total.offenders.iter().max_by_key(|(_, time)| *time);
+            EpisodeCause {
+                cause,
+                time: total.taken.time,
+                share: share(total.taken.weight, self.delay),
+                checks: total.checks,
+                lost: total.lost,
+                offender: most.map(|(offender, _)| Offender::clone(offender)),
+                offender_time: most.map_or(DurNs::ZERO, |(_, time)| *time),
+                counted: None,
+                meaning: largest(&total.meanings).copied(),
+            }
         });
         ranked.collect()
     }
@@ -644,6 +655,19 @@ impl Total {
         }
         let reason = || largest(&self.reasons).map_or("no reason was given", |reason| reason.as_str()).to_owned();
         conclude(&Excess { total: self.delay, times }, reason)
+    }
+}
+
+/// Adds to what an offender took, whose cgroup may have become known meanwhile.
+fn blame(sums: &mut Vec<(Arc<Offender>, DurNs)>, offender: &Arc<Offender>, time: DurNs) {
+    match sums.iter_mut().find(|(known, _)| known.is(offender)) {
+        Some((known, sum)) => {
+            *sum = sum.plus(time);
+            if known.cgroup.is_empty() {
+                *known = Arc::clone(offender);
+            }
+        }
+        None => tally(sums, offender, time),
     }
 }
 
@@ -666,13 +690,16 @@ fn largest<T>(sums: &[(T, DurNs)]) -> Option<&T> {
 
 #[cfg(test)]
 mod tests {
-    use super::Summary;
-    use crate::attribution::story::{Actor, ETH, HOG, IDLE, MS, NANOSLEEP, RECEIVE, SECOND, SERVER, Story, run};
-    use crate::attribution::{Attributor, Cause, Verdict};
+    use super::{Summary, blame};
+    use crate::attribution::story::{
+        Actor, ETH, HOG, IDLE, MS, NANOSLEEP, RECEIVE, SECOND, SERVER, Story, WORKER, run,
+    };
+    use crate::attribution::{Attributor, Cause, Offender, Verdict};
     use crate::clock::{DurNs, MonoNs};
     use crate::counters::{Counts, Hardware, ThreadCounters, Unavailable};
-    use crate::event::{TaskId, Threshold};
+    use crate::event::{Fact, TaskId, Threshold};
     use crate::journey::{JourneyId, Loss, Outcome, Stage};
+    use std::sync::Arc;
 
     struct Run {
         attributor: Attributor,
@@ -733,6 +760,47 @@ mod tests {
             panic!("{:?}", episode.verdict);
         };
         assert!((0.6..0.8).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn of_two_offenders_the_one_that_took_most_is_told_with_its_own_time() {
+        let mut run = Run::new();
+        run.see(waits_for_cpu());
+        let alone = run.summary.episode(ETH).unwrap().causes[0].clone();
+        assert_eq!((alone.cause, alone.offender_time), (Cause::AppRunqueue, alone.time), "there is no other");
+        let mut other = Story::queued(60 * MS);
+        other.sleeps(0, SERVER, 1, RECEIVE).packet_wakes(106, SERVER).runs_after(59 * MS, SERVER, WORKER);
+        run.see(other);
+        let both = run.summary.episode(ETH).unwrap().causes[0].clone();
+        assert_eq!(both.offender.unwrap().comm, "hog");
+        assert_eq!(both.offender_time, alone.time);
+        assert!(both.time > alone.time.plus(DurNs::from_millis(50)), "{} and {}", both.time, alone.time);
+    }
+
+    #[test]
+    fn a_thread_of_whylag_is_known_as_its_own() {
+        let Actor(tgid, ..) = HOG;
+        for (own, is_own) in [(tgid, true), (tgid + 1, false)] {
+            let mut run = Run::new();
+            let mut story = waits_for_cpu();
+            story.fact(0, Fact::Own { tgid: own });
+            run.see(story);
+            assert_eq!(run.summary.episode(ETH).unwrap().causes[0].offender.as_ref().unwrap().own, is_own);
+        }
+    }
+
+    #[test]
+    fn a_thread_whose_cgroup_becomes_known_is_one_offender() {
+        let unknown = Offender { comm: "hog".to_owned(), task: TaskId { tgid: 5, tid: 6 }, ..Offender::default() };
+        let known = Offender { cgroup: "/pod".to_owned(), ..unknown.clone() };
+        let mut sums = Vec::new();
+        for (offender, ms) in [(&unknown, 5), (&known, 7), (&unknown, 9)] {
+            blame(&mut sums, &Arc::new(offender.clone()), DurNs::from_millis(ms));
+        }
+        assert_eq!(sums, [(Arc::new(known.clone()), DurNs::from_millis(21))]);
+        let elsewhere = Offender { cgroup: "/other".to_owned(), ..known.clone() };
+        let group = Offender { cgroup: "/pod".to_owned(), ..Offender::default() };
+        assert!(!known.is(&elsewhere) && !known.is(&group) && !group.is(&Offender::default()));
     }
 
     #[test]

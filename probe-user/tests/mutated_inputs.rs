@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use probe_user::event::encode;
-use probe_user::source::recording::{Compression, Writer};
+use probe_user::source::recording::{Compression, Writer, read_all};
 use std::path::Path;
 
 #[path = "synthetic/mod.rs"]
@@ -90,9 +90,22 @@ fn recording(checks: u64, compression: Compression) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
+/// The same in the format without checksums, where what is changed comes through.
+fn in_first_format(recording: &[u8]) -> Vec<u8> {
+    let head = [&b"\x89whylag\n\x01\0\0\0"[..], &probe_wire::WIRE_VERSION.to_le_bytes(), &[0, 0]].concat();
+    let whole = read_all(recording).0.into_iter().fold(head, |mut all, record| {
+        all.extend(u32::try_from(record.len()).unwrap().to_le_bytes());
+        all.extend(record);
+        all
+    });
+    [whole, vec![0; 4]].concat()
+}
+
 #[test]
 fn a_mutated_recording_is_replayed_as_far_as_it_is_readable() {
     let seeds = [(4, Compression::None), (40, Compression::None), (40, Compression::Zstd)];
     let seeds = seeds.map(|(checks, compression)| recording(checks, compression));
-    run(&seeds, 2_000, targets::recording);
+    let first = in_first_format(&seeds[0]);
+    assert!(read_all(&first).1.is_none());
+    run(&[&seeds[..], &[first]].concat(), 2_000, targets::recording);
 }

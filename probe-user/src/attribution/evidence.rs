@@ -79,6 +79,8 @@ pub struct Evidence {
     queues: Queues,
     /// Softirq threads, by CPU.
     softirq_threads: HashMap<u32, TaskId, Fast>,
+    /// Process of whylag itself; 0 if unknown.
+    own: u32,
     sees: Sees,
     blind: Blind,
     usage: Cell<Usage>,
@@ -251,6 +253,7 @@ impl Evidence {
             }
             Fact::Taken(taken) if self.tells_hops => self.taken.add(at, taken),
             Fact::Taken(_) => {}
+            Fact::Own { tgid } => self.own = *tgid,
             Fact::Queue(fact) => self.queues.add(fact),
             Fact::Holders { interface, tgids } => self.taps.hold(*interface, tgids),
             _ => debug_assert!(!fact.learners().evidence),

@@ -25,6 +25,40 @@ pub struct Offender {
     pub device: String,
     /// It is inside the guest: numbers and names are those that the guest has for it.
     pub guest: bool,
+    /// It is a thread of whylag itself.
+    pub own: bool,
+}
+
+impl Offender {
+    /// Whether both are the same. A thread is, whether or not its cgroup was known in time.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        let same_group = || self.cgroup == other.cgroup || self.cgroup.is_empty() || other.cgroup.is_empty();
+        let same = (&self.comm, self.task, &self.device) == (&other.comm, other.task, &other.device);
+        same && if self.task.tid == 0 { self.cgroup == other.cgroup } else { same_group() }
+    }
+
+    /// What tells it from others: a thread without its cgroup, which may not have been known in time.
+    #[must_use]
+    pub fn key(&self) -> Self {
+        let cgroup = if self.task.tid == 0 { self.cgroup.clone() } else { String::new() };
+        Self { cgroup, ..self.clone() }
+    }
+
+    /// Its shortest name: a thread without one has its numbers.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let Self { comm, task, cgroup, device, .. } = self;
+        let numbers = if task.tid == 0 { String::new() } else { format!("pid {}/{}", task.tgid, task.tid) };
+        [comm, &numbers, device, cgroup].into_iter().find(|name| !name.is_empty()).cloned().unwrap_or_default()
+    }
+
+    /// Takes over what is known of the same one elsewhere.
+    pub fn learn(&mut self, other: &Self) {
+        if self.cgroup.is_empty() {
+            self.cgroup.clone_from(&other.cgroup);
+        }
+    }
 }
 
 /// A thread on the way from a check to who took its time.
@@ -140,6 +174,7 @@ pub enum Unresolved {
 impl fmt::Display for Unresolved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::EventsLost { count: 1 } => write!(f, "1 event was lost while the check was under way"),
             Self::EventsLost { count } => write!(f, "{count} events were lost while the check was under way"),
             Self::Unexplained { percent, reason } => write!(f, "{percent} % of the delay is unexplained: {reason}"),
             Self::Journey(reason) => write!(f, "{reason}"),
@@ -212,6 +247,8 @@ pub struct EpisodeCause {
     pub lost: u64,
     /// Who took the most of it.
     pub offender: Option<Offender>,
+    /// How much of `time` that was.
+    pub offender_time: DurNs,
     /// What that thread counted while any checks were slow; `None` if it is not a thread, or was not
     /// counted.
     pub counted: Option<Counted>,

@@ -53,6 +53,7 @@ pub(crate) use evidence::{SOFTIRQ_THREAD, receives_packets};
 pub use ledger::{Entry, Episode, EpisodeCause, Gap, Hop, Judged, Ledger, Offender, Sampled, Unresolved, Verdict};
 pub use place::{LOSS_PLACES, LossPlace, LossPlaceRow, LostAt, Sent};
 pub(crate) use queue::{QueueWait, named as named_sender, percent, waits as queue_waits};
+pub(crate) use rules::counted;
 pub use rules::outside::{Absence, Lapse, Lapses};
 pub(crate) use rules::receive::vector as softirq_name;
 pub use service::{Condition, Service, Stay};

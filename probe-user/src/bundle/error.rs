@@ -3,6 +3,7 @@
 use super::manifest::FORMAT_VERSION;
 use super::pseudonym::TooManyAddresses;
 use crate::event::EncodeError;
+use crate::source::foreign::{Foreign, hint};
 use crate::source::recording::RecordingError;
 use std::io;
 
@@ -10,8 +11,11 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
     /// Something else.
-    #[error("this is not a whylag bundle")]
-    NotABundle,
+    #[error("this is not a whylag bundle{}", hint(.looks_like))]
+    NotABundle {
+        /// What its first bytes are those of, if that is known.
+        looks_like: Option<Foreign>,
+    },
     /// Made by a whylag that writes another format.
     #[error(
         "the bundle has format version {found}, this whylag reads versions up to {FORMAT_VERSION}: read it with the \
@@ -68,12 +72,25 @@ pub enum BundleError {
     /// The recording of the bundle cannot be written or read.
     #[error("the recording in the bundle")]
     Recording(#[from] RecordingError),
-    /// The file cannot be read or written.
-    #[error("cannot access the bundle")]
+    /// The file cannot be read.
+    #[error("cannot read the bundle")]
     Io(#[from] io::Error),
+    /// The file, or what is gathered beside it, cannot be written.
+    #[error("cannot write the bundle")]
+    Write(#[source] io::Error),
 }
 
 impl BundleError {
+    /// The same of something that was being written.
+    pub(super) fn in_writing(self) -> Self {
+        match self {
+            Self::Io(error) | Self::Recording(RecordingError::Io(error) | RecordingError::Write(error)) => {
+                Self::Write(error)
+            }
+            error => error,
+        }
+    }
+
     pub(super) fn damaged(what: impl Into<String>) -> Self {
         Self::Damaged { what: what.into() }
     }

@@ -4,21 +4,23 @@
 //! would print it. What is larger than memory should hold goes through files without a name.
 
 use super::content::{Draft, Packed};
+use super::identity::Identity;
 use super::incident::Incident;
 use super::manifest::{Addresses, FORMAT_VERSION, LeftOut, Manifest};
 use super::pseudonym::Pseudonyms;
 use super::read::RECORDING;
-use super::{BundleError, IncidentRecord, SecretKey, rewrite, write};
-use crate::event::{Body, Event, Fact};
+use super::{BundleError, Hide, IncidentRecord, SecretKey, rewrite, write};
+use crate::clock::MonoNs;
+use crate::event::{Body, Event, Fact, fact_record};
+use crate::file;
 use crate::flame::{Empty, Flame, Graph, ThreadTimes};
 use crate::host::{CostFact, HostFact};
 use crate::pipeline::{Collector, Output};
 use crate::sink::{Context, JsonSink, Names, Sink};
 use crate::source::recording::{Compression, Reader, RecordingError, Writer};
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -46,6 +48,8 @@ pub struct Export<'a> {
     pub signer: Option<&'a SecretKey>,
 }
 
+/// What is left out of a bundle whose recording has no end.
+pub(super) const REST: &str = "the rest of the recording";
 /// Begin of the symptom of an incident whose recording is cut or damaged.
 const IN_PART: &str = "only a part of the recording could be read";
 
@@ -54,7 +58,9 @@ const IN_PART: &str = "only a part of the recording could be read";
 pub struct Exported {
     /// The incident.
     pub incident: IncidentRecord,
-    /// What stopped the reading of the recording, if not its end; all before that is in the bundle.
+    /// What became of addresses: what was asked for, unless the recording has pseudonyms already.
+    pub addresses: Addresses,
+    /// What was wrong with the recording; all that could be read is in the bundle.
     pub damage: Option<RecordingError>,
 }
 
@@ -62,28 +68,31 @@ pub struct Exported {
 ///
 /// # Errors
 /// When it cannot be written; no file is there then.
-pub fn export(mut from: Reader<impl Read>, how: &Export<'_>) -> Result<Exported, BundleError> {
-    let folder = write::folder_of(how.to);
+pub fn export(from: Reader<impl Read>, how: &Export<'_>) -> Result<Exported, BundleError> {
+    gather(from, how).map_err(BundleError::in_writing)
+}
+
+fn gather(mut from: Reader<impl Read>, how: &Export<'_>) -> Result<Exported, BundleError> {
+    let folder = file::folder_of(how.to);
     let mut gathering = Gathering::new(folder, how.addresses)?;
-    let mut damage = None;
-    while let Some(record) = from.next_record() {
-        match record {
-            Ok(record) => gathering.push(record.to_vec())?,
-            Err(error) => damage = Some(error),
-        }
-    }
-    let (mut manifest, drafts, incident) = gathering.finish(damage.is_some())?;
+    let damage = from.drain(&mut |record| gathering.push(record))?;
+    let addresses = gathering.addresses;
+    let (mut manifest, drafts, incident) = gathering.finish(damage.as_ref())?;
     if let Some(damage) = &damage {
-        manifest.left_out.push(LeftOut::new("the rest of the recording", damage.to_string()));
+        let what = if damage.hides_the_end() { REST } else { "a part of the recording" };
+        manifest.left_out.push(LeftOut::new(what, damage.to_string()));
     }
     write::write(how.to, manifest, drafts, how.signer)?;
-    Ok(Exported { incident, damage })
+    Ok(Exported { incident, addresses, damage })
 }
 
 /// Everything on its way into the bundle.
 struct Gathering {
     addresses: Addresses,
     pseudonyms: Pseudonyms,
+    /// The recording says what became of addresses.
+    says_so: bool,
+    identity: Identity,
     recording: Writer<File>,
     collector: Collector,
     told: Told,
@@ -108,7 +117,9 @@ impl Gathering {
         Ok(Self {
             addresses,
             pseudonyms: Pseudonyms::new()?,
-            recording: Writer::new(tempfile::tempfile_in(folder)?, Compression::Zstd)?,
+            says_so: false,
+            identity: Identity::default(),
+            recording: Writer::new(tempfile::tempfile_in(folder)?, Compression::Small)?,
             collector: Collector::new().telling_hops().telling_activities(),
             told: Told {
                 names: Names::default(),
@@ -124,29 +135,59 @@ impl Gathering {
         })
     }
 
-    fn push(&mut self, mut record: Vec<u8>) -> Result<(), BundleError> {
-        let plain = self.addresses == Addresses::Plain;
-        if let Ok(event) = rewrite(&mut record, &mut self.pseudonyms, plain)? {
-            self.told.learn(&event);
+    fn push(&mut self, record: &[u8]) -> Result<(), BundleError> {
+        self.identity.push(record)?;
+        let mut record = record.to_vec();
+        let hide = &mut match self.addresses {
+            Addresses::Plain => Hide::Nonces(&mut self.pseudonyms),
+            Addresses::Pseudonyms => Hide::Addresses(&mut self.pseudonyms),
+        };
+        let event = rewrite(&mut record, hide)?.ok();
+        if let Some(event) = &event {
+            self.told.learn(event);
         }
-        self.recording.write(&record)?;
+        if self.is_told(event.as_ref()) {
+            return Ok(());
+        }
+        self.keep(&record)?;
+        if self.addresses == Addresses::Pseudonyms && !self.says_so {
+            self.says_so = true;
+            self.keep(&fact_record(event.map_or(MonoNs(0), |event| event.at), &Fact::Pseudonyms)?)?;
+        }
+        Ok(())
+    }
+
+    /// It says that addresses are pseudonyms, which has been said. They are so even if that was not asked
+    /// for: a recording that was taken out of a bundle has no others.
+    fn is_told(&mut self, event: Option<&Event>) -> bool {
+        let says_so = event.is_some_and(|event| matches!(&event.body, Body::Fact(fact) if **fact == Fact::Pseudonyms));
+        let told = says_so && self.says_so;
+        if says_so {
+            (self.addresses, self.says_so) = (Addresses::Pseudonyms, true);
+        }
+        told
+    }
+
+    fn keep(&mut self, record: &[u8]) -> Result<(), BundleError> {
+        self.recording.write(record)?;
         let Self { collector, told, .. } = self;
-        collector.push(&record, &mut |output| told.take(&output));
+        collector.push(record, &mut |output| told.take(&output));
         self.told.failed.take().map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// Of a recording of which only a part could be read, the bundle's has no end mark either, and the
-    /// symptom says so: nobody may take the part for the whole.
-    fn finish(self, in_part: bool) -> Result<(Manifest, Vec<Draft>, IncidentRecord), BundleError> {
-        let Self { addresses, recording, collector, mut told, .. } = self;
+    /// Of a recording whose end could not be read, the bundle's has no end mark either, and the symptom
+    /// says of any damage: nobody may take the part for the whole.
+    fn finish(self, damage: Option<&RecordingError>) -> Result<(Manifest, Vec<Draft>, IncidentRecord), BundleError> {
+        let Self { addresses, recording, collector, mut told, identity, .. } = self;
         collector.finish(&mut |output| told.take(&output));
         if let Some(error) = told.failed {
             return Err(error.into());
         }
-        let recording = if in_part { recording.finish_cut()? } else { recording.finish()? };
-        let (id, bytes) = identity(&recording)?;
-        let mut incident = told.incident.finish(id, &told.names);
-        if in_part {
+        let cut = damage.is_some_and(RecordingError::hides_the_end);
+        let recording = if cut { recording.finish_cut()? } else { recording.finish()? };
+        let bytes = recording.metadata()?.len();
+        let mut incident = told.incident.finish(identity.id(), &told.names);
+        if damage.is_some() {
             incident.symptom = format!("{IN_PART}: {}", incident.symptom);
         }
         let mut left_out = left_out(addresses);
@@ -194,14 +235,6 @@ impl Told {
             _ => {}
         }
     }
-}
-
-/// The first digits of its SHA-256, and its length.
-fn identity(mut recording: &File) -> io::Result<(String, u64)> {
-    recording.seek(SeekFrom::Start(0))?;
-    let mut hash = Sha256::new();
-    let bytes = io::copy(&mut recording, &mut hash)?;
-    Ok((hex::encode(hash.finalize()).chars().take(12).collect(), bytes))
 }
 
 fn json(name: &'static str, about: &'static str, value: &impl Serialize) -> Result<Draft, BundleError> {

@@ -19,6 +19,7 @@
 mod content;
 mod error;
 mod export;
+mod identity;
 mod incident;
 mod key;
 mod layout;
@@ -27,17 +28,18 @@ mod pseudonym;
 mod read;
 mod rewrite;
 mod search;
+mod sense;
 #[cfg(test)]
 mod tests;
 mod write;
 
 pub use error::{BundleError, KeyError};
 pub use export::{Export, Exported, export};
-pub use incident::{Component, IncidentRecord, MomentRecord};
+pub use incident::{CauseRecord, Component, IncidentRecord, MomentRecord};
 pub use key::{PublicKey, SecretKey, public_key, secret_key};
 pub use layout::looks_like_a_bundle;
 pub use manifest::{Addresses, FORMAT_VERSION, LeftOut, Manifest, Member};
 pub use pseudonym::{Pseudonyms, TooManyAddresses};
 pub use read::{Bundle, Recording};
-pub use rewrite::rewrite;
+pub use rewrite::{Hide, rewrite};
 pub use search::{Facets, Found, Skipped, search};

@@ -5,6 +5,7 @@ use super::content::unpacked;
 use super::key::{PublicKey, SIGNATURE_LEN};
 use super::layout::{self, BLOCK, END};
 use super::manifest::{LARGEST_MANIFEST, Manifest, Member};
+use crate::source::foreign::Foreign;
 use sha2::{Digest, Sha256};
 use std::io::{self, Read, Seek, SeekFrom, Take};
 
@@ -117,6 +118,14 @@ impl<F: Read + Seek> Bundle<F> {
         Ok(Recording { from: self.file.take(member.bytes), hash: Sha256::new(), member })
     }
 
+    /// A member as it stands in the file, not checked.
+    pub(super) fn open_member(&mut self, name: &str) -> Result<Take<&mut F>, BundleError> {
+        let (member, at) = self.member(name)?;
+        let bytes = member.bytes;
+        self.file.seek(SeekFrom::Start(at))?;
+        Ok(self.file.by_ref().take(bytes))
+    }
+
     fn member(&self, name: &str) -> Result<(&Member, u64), BundleError> {
         let mut members = self.manifest.members.iter().zip(&self.places);
         let found = members.find(|(member, _)| member.name == name);
@@ -158,7 +167,7 @@ impl<F: Read> Head<'_, F> {
         let mut start = [0; BLOCK];
         let got = read_up_to(self.file, &mut start)?;
         if !layout::looks_like_a_bundle(&start) {
-            return Err(BundleError::NotABundle);
+            return Err(BundleError::NotABundle { looks_like: Foreign::of(start.get(..got).unwrap_or_default()) });
         }
         let digest_len = layout::digest_len() as u64;
         self.at = BLOCK as u64;

@@ -4,22 +4,45 @@
 //! hold anything, so its body becomes zeros, which cannot be decoded either.
 
 use super::BundleError;
-use super::pseudonym::Pseudonyms;
+use super::pseudonym::{Pseudonyms, TooManyAddresses};
 use crate::event::{Body, DecodeError, Event, Fact, HEADER_LEN, decode, fact_record};
 use crate::sender::QueueFact;
 use probe_wire::Sighting;
 use zerocopy::IntoBytes;
 
-/// Rewrites a record, and gives it away decoded. Addresses are replaced unless they are to be `plain`;
-/// nonces, which are payload, always are.
+/// What is put in the place of what a record says of people and machines.
+#[derive(Debug)]
+pub enum Hide<'a> {
+    /// A keyed hash for nonces, which are payload; addresses stay.
+    Nonces(&'a mut Pseudonyms),
+    /// The same for nonces, pseudonyms for addresses.
+    Addresses(&'a mut Pseudonyms),
+    /// Zeros for both.
+    Everything,
+}
+
+impl Hide<'_> {
+    fn address(&mut self, address: [u8; 16]) -> Result<[u8; 16], TooManyAddresses> {
+        match self {
+            Self::Nonces(_) => Ok(address),
+            Self::Addresses(pseudonyms) => pseudonyms.address(address),
+            Self::Everything => Ok([0; 16]),
+        }
+    }
+
+    fn nonce(&self, nonce: [u8; 16]) -> [u8; 16] {
+        match self {
+            Self::Nonces(pseudonyms) | Self::Addresses(pseudonyms) => pseudonyms.nonce(nonce),
+            Self::Everything => [0; 16],
+        }
+    }
+}
+
+/// Rewrites a record, and gives it away decoded.
 ///
 /// # Errors
 /// When there are more addresses than pseudonyms are kept for.
-pub fn rewrite(
-    record: &mut Vec<u8>,
-    pseudonyms: &mut Pseudonyms,
-    plain: bool,
-) -> Result<Result<Event, DecodeError>, BundleError> {
+pub fn rewrite(record: &mut Vec<u8>, hide: &mut Hide<'_>) -> Result<Result<Event, DecodeError>, BundleError> {
     let event = match decode(record) {
         Ok(event) => event,
         Err(error) => {
@@ -30,23 +53,21 @@ pub fn rewrite(
     let body = record.get_mut(HEADER_LEN..).unwrap_or_default();
     match event.body.clone() {
         Body::PacketIngress(mut packet) | Body::PacketEgress(mut packet) => {
-            hide(&mut packet.sighting, pseudonyms, plain)?;
+            hide_in(&mut packet.sighting, hide)?;
             body.copy_from_slice(packet.as_bytes());
         }
         Body::Drop(mut drop) => {
-            hide(&mut drop.sighting, pseudonyms, plain)?;
+            hide_in(&mut drop.sighting, hide)?;
             body.copy_from_slice(drop.as_bytes());
         }
-        Body::OtherPeer(mut socket) if !plain => {
-            socket.peer = pseudonyms.address(socket.peer)?;
+        Body::OtherPeer(mut socket) => {
+            socket.peer = hide.address(socket.peer)?;
             body.copy_from_slice(socket.as_bytes());
         }
         // Written anew, so that nothing is in it but what this version knows.
         Body::Fact(mut fact) => {
-            if let Fact::Queue(queue) = &mut *fact
-                && !plain
-            {
-                hide_flows(queue, pseudonyms)?;
+            if let Fact::Queue(queue) = &mut *fact {
+                hide_flows(queue, hide)?;
             }
             *record = fact_record(event.at, &fact)?;
         }
@@ -55,19 +76,17 @@ pub fn rewrite(
     Ok(decode(record))
 }
 
-fn hide_flows(queue: &mut QueueFact, pseudonyms: &mut Pseudonyms) -> Result<(), BundleError> {
+fn hide_flows(queue: &mut QueueFact, hide: &mut Hide<'_>) -> Result<(), TooManyAddresses> {
     for flow in queue.senders.iter_mut().flat_map(|sender| &mut sender.flows) {
-        flow.source = pseudonyms.address(flow.source)?;
-        flow.destination = pseudonyms.address(flow.destination)?;
+        flow.source = hide.address(flow.source)?;
+        flow.destination = hide.address(flow.destination)?;
     }
     Ok(())
 }
 
-fn hide(sighting: &mut Sighting, pseudonyms: &mut Pseudonyms, plain: bool) -> Result<(), BundleError> {
-    sighting.nonce = pseudonyms.nonce(sighting.nonce);
-    if !plain {
-        sighting.source = pseudonyms.address(sighting.source)?;
-        sighting.destination = pseudonyms.address(sighting.destination)?;
-    }
+fn hide_in(sighting: &mut Sighting, hide: &mut Hide<'_>) -> Result<(), TooManyAddresses> {
+    sighting.nonce = hide.nonce(sighting.nonce);
+    sighting.source = hide.address(sighting.source)?;
+    sighting.destination = hide.address(sighting.destination)?;
     Ok(())
 }

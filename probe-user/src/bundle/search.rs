@@ -5,8 +5,10 @@ use super::incident::NOTABLE;
 use super::layout::looks_like_a_bundle;
 use super::{Bundle, BundleError, Component, IncidentRecord};
 use crate::file;
+use crate::signature::Signature;
+use crate::source::foreign::Foreign;
 use std::fs;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// Most bytes of a record that are read.
@@ -25,7 +27,7 @@ pub struct Facets {
     pub components: Vec<Component>,
     /// One of these labels.
     pub targets: Vec<String>,
-    /// One of these signatures.
+    /// One of these signatures, however typed.
     pub signatures: Vec<String>,
 }
 
@@ -59,8 +61,16 @@ impl Facets {
         (causes.is_empty() || causes.iter().any(named))
             && (components.is_empty() || components.iter().any(about))
             && (targets.is_empty() || targets.iter().any(|wanted| incident.targets.contains(wanted)))
-            && (signatures.is_empty() || signatures.iter().any(|wanted| incident.signatures.contains(wanted)))
+            && (signatures.is_empty() || signatures.iter().any(|wanted| looks_for(&incident.signatures, wanted)))
     }
+}
+
+/// Whether one of these is the wanted signature, however its bytes were typed.
+fn looks_for(signatures: &[String], wanted: &str) -> bool {
+    let meant = |text: &str| Signature::parse(text).ok().map(|signature| (signature.rules, signature.interval));
+    let wanted_rules = meant(wanted);
+    let is_meant = |text: &String| text == wanted || (wanted_rules.is_some() && meant(text) == wanted_rules);
+    signatures.iter().any(is_meant)
 }
 
 /// `storage` means all of `storage.…`.
@@ -70,26 +80,29 @@ fn is_named(cause: &str, wanted: &str) -> bool {
 
 /// Looks through files and folders, and gives each bundle that fits to `found`, in the order of paths. A
 /// file that was named must be a bundle; in folders, others are passed over. Bundles that cannot be read
-/// are given back.
-///
-/// # Errors
-/// When a path that was named cannot be looked at.
-pub fn search(paths: &[PathBuf], facets: &Facets, found: &mut dyn FnMut(Found)) -> io::Result<Vec<Skipped>> {
+/// are given back, and so are paths that cannot be looked at.
+pub fn search(paths: &[PathBuf], facets: &Facets, found: &mut dyn FnMut(Found)) -> Vec<Skipped> {
     let mut skipped = Vec::new();
     for path in paths {
-        let is_folder = fs::metadata(path)?.is_dir();
+        let is_folder = match fs::metadata(path) {
+            Ok(metadata) => metadata.is_dir(),
+            Err(error) => {
+                skipped.push(Skipped { path: path.clone(), reason: error.into() });
+                continue;
+            }
+        };
         let mut files = if is_folder { files_below(path, &mut skipped) } else { vec![path.clone()] };
         files.sort();
         for path in files {
             match look(&path) {
                 Ok(incident) if facets.fit(&incident) => found(Found { path, incident }),
                 Ok(_) => {}
-                Err(BundleError::NotABundle) if is_folder => {}
+                Err(BundleError::NotABundle { .. }) if is_folder => {}
                 Err(reason) => skipped.push(Skipped { path, reason }),
             }
         }
     }
-    Ok(skipped)
+    skipped
 }
 
 /// The head and the record only: no more of a bundle is read.
@@ -97,8 +110,9 @@ fn look(path: &Path) -> Result<IncidentRecord, BundleError> {
     let mut file = file::open(path)?;
     let mut start = [0; 32];
     let got = file.read(&mut start)?;
-    if !looks_like_a_bundle(start.get(..got).unwrap_or_default()) {
-        return Err(BundleError::NotABundle);
+    let start = start.get(..got).unwrap_or_default();
+    if !looks_like_a_bundle(start) {
+        return Err(BundleError::NotABundle { looks_like: Foreign::of(start) });
     }
     file.seek(SeekFrom::Start(0))?;
     Bundle::open(file)?.incident()

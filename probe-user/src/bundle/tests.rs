@@ -3,7 +3,7 @@
 use super::content::Draft;
 use super::layout::{self, BLOCK, END};
 use super::manifest::{Addresses, FORMAT_VERSION, Manifest, Member};
-use super::{Bundle, BundleError, Export, SecretKey, export, write};
+use super::{Bundle, BundleError, Export, Exported, SecretKey, export, write};
 use crate::catalog::FIELDS;
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::event::{Body, Event, Fact, RunFact, TaskId, Threshold, decode, encode, fact_record, tick_record};
@@ -70,6 +70,15 @@ fn recording(records: &[Vec<u8>]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
+/// A bundle of these records, and what was said of it.
+fn made_of(records: &[Vec<u8>], addresses: Addresses) -> (Vec<u8>, Exported) {
+    let folder = tempfile::tempdir().unwrap();
+    let to = &folder.path().join("bundle");
+    let from = recording(records);
+    let exported = export(Reader::new(&from[..]).unwrap(), &Export { to, addresses, signer: None }).unwrap();
+    (std::fs::read(to).unwrap(), exported)
+}
+
 fn exported(addresses: Addresses, signer: Option<&SecretKey>) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("bundle");
@@ -122,7 +131,7 @@ fn every_truncation_of_a_bundle_is_detected() {
     for len in 0..bytes.len() {
         match Bundle::open(Cursor::new(&bytes[..len])) {
             Err(BundleError::Cut { got }) => assert_eq!(got, len as u64),
-            Err(BundleError::NotABundle) => assert!(len <= layout::DIGEST.len()),
+            Err(BundleError::NotABundle { .. }) => assert!(len <= layout::DIGEST.len()),
             other => panic!("{len}: {other:?}"),
         }
     }
@@ -189,7 +198,9 @@ fn an_address_has_one_pseudonym_in_all_kinds_of_records() {
     assert_eq!(seen.len(), 1);
     assert_eq!(seen.first().unwrap()[..13], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, seen.first().unwrap()[12]]);
     let again = records_in(&exported(Addresses::Pseudonyms, None));
-    assert_ne!(records[2], again[2], "another bundle has other pseudonyms");
+    assert_ne!(records[3], again[3], "another bundle has other pseudonyms");
+    let says_so = |event: Event| matches!(event.body, Body::Fact(fact) if *fact == Fact::Pseudonyms);
+    assert!(says_so(decode(&records[1]).unwrap()), "the recording says what they are");
 }
 
 #[test]
@@ -199,6 +210,67 @@ fn a_record_that_cannot_be_decoded_keeps_its_place_and_length_only() {
     assert_eq!(before[4].len(), after[4].len());
     assert!(after[4][crate::event::HEADER_LEN..].iter().all(|byte| *byte == 0));
     assert!(decode(&after[4]).is_err());
+}
+
+fn id(bundle: &[u8]) -> String {
+    checked(bundle).unwrap().incident().unwrap().id
+}
+
+#[test]
+fn an_incident_has_one_id_in_all_bundles_of_its_recording() {
+    let first = exported(Addresses::Pseudonyms, None);
+    assert_eq!(id(&first), id(&exported(Addresses::Pseudonyms, None)));
+    assert_eq!(id(&first), id(&exported(Addresses::Plain, None)));
+    let other = made_of(&records()[..3], Addresses::Plain).0;
+    assert_ne!(id(&first), id(&other));
+    for bundle in [first, other, std::fs::read(data("bundle-format-1.tar")).unwrap()] {
+        checked(&bundle).unwrap().check_sense().unwrap();
+    }
+}
+
+#[test]
+fn a_recording_that_was_taken_out_of_a_bundle_has_no_true_addresses_whatever_is_asked_for() {
+    let first = exported(Addresses::Pseudonyms, None);
+    let (again, exported) = made_of(&records_in(&first), Addresses::Plain);
+    assert_eq!(exported.addresses, Addresses::Pseudonyms);
+    let manifest = checked(&again).unwrap().manifest().clone();
+    assert_eq!(manifest.addresses, Addresses::Pseudonyms);
+    assert!(manifest.left_out.iter().any(|left| left.what == "network addresses"));
+    assert_eq!(id(&first), id(&again), "and it is the same incident");
+    assert_eq!(records_in(&first).len(), records_in(&again).len());
+}
+
+#[test]
+fn what_makes_no_sense_is_found_though_nobody_has_changed_it() {
+    let from = exported(Addresses::Plain, None);
+    let mut bundle = checked(&from).unwrap();
+    let names: Vec<_> = bundle.manifest().members.iter().map(|member| member.name.clone()).collect();
+    let mut contents: Vec<_> = names.iter().map(|name| (name.as_str(), bundle.packed(name))).collect();
+    let text = String::from_utf8(contents[0].1.clone()).unwrap();
+    let id = id(&from);
+    for (index, content, words) in [
+        (0, text.replace(&id, "0123456789ab").into_bytes(), "its id is 0123456789ab"),
+        (0, b"{}".to_vec(), "incident.json makes no sense"),
+        (2, zstd::encode_all(&b"{}\n{\n"[..], 1).unwrap(), "line 2 of ledgers.jsonl.zst"),
+        (3, b"losses".to_vec(), "losses.json makes no sense"),
+    ] {
+        let whole = std::mem::replace(&mut contents[index].1, content);
+        let members = contents.iter().map(|(name, content)| member(name, content)).collect();
+        let contents_now: Vec<_> = contents.iter().map(|(name, content)| (*name, &content[..])).collect();
+        let file = file_with(&Manifest { members, ..manifest() }, &contents_now);
+        let error = checked(&file).unwrap().check_sense().unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+        contents[index].1 = whole;
+    }
+}
+
+impl Bundle<Cursor<&[u8]>> {
+    /// A member as it stands in the file.
+    fn packed(&mut self, name: &str) -> Vec<u8> {
+        let mut content = Vec::new();
+        self.open_member(name).unwrap().read_to_end(&mut content).unwrap();
+        content
+    }
 }
 
 fn manifest() -> Manifest {

@@ -7,13 +7,10 @@ use super::layout::{self, END};
 use super::manifest::Manifest;
 use crate::file;
 use sha2::{Digest, Sha256};
-use std::fs::{File, Permissions};
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io::{self, Write};
 use std::path::Path;
 
-/// Writes a bundle to `path`, which must be new or empty: into another file of the same folder first,
-/// which gets the name when all of it is on the disk. The manifest's list of members and its signer
+/// Writes a bundle to `path`, which must be new or empty. The manifest's list of members and its signer
 /// are filled in here.
 pub(super) fn write(
     path: &Path,
@@ -23,28 +20,13 @@ pub(super) fn write(
 ) -> Result<(), BundleError> {
     manifest.members = drafts.iter_mut().map(Draft::member).collect::<io::Result<_>>()?;
     manifest.signer = signer.map(|key| key.public().to_hex());
-    let folder = folder_of(path);
-    let permissions = Permissions::from_mode(0o666);
-    let new =
-        tempfile::Builder::new().prefix(".whylag-").suffix(".part").permissions(permissions).tempfile_in(folder)?;
-    let mut to = BufWriter::new(new);
-    write_head(&mut to, &manifest, signer)?;
-    for draft in drafts {
-        write_member(&mut to, draft, &manifest)?;
-    }
-    to.write_all(&[0; END])?;
-    let new = to.into_inner().map_err(io::IntoInnerError::into_error)?;
-    new.as_file().sync_all()?;
-    let there = path.exists();
-    file::may_be_created(path)?;
-    let named = if there { new.persist(path) } else { new.persist_noclobber(path) };
-    named.map_err(|error| error.error)?;
-    Ok(File::open(folder)?.sync_all()?)
-}
-
-/// The folder that a file is in.
-pub(super) fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    file::write_whole(path, |mut to| {
+        write_head(&mut to, &manifest, signer)?;
+        for draft in drafts {
+            write_member(&mut to, draft, &manifest)?;
+        }
+        Ok(to.write_all(&[0; END])?)
+    })
 }
 
 fn write_head(to: &mut impl Write, manifest: &Manifest, signer: Option<&SecretKey>) -> Result<(), BundleError> {

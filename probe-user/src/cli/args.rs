@@ -22,7 +22,7 @@ pub struct Cli {
 
 const AFTER_HELP: &str = "\
 Exit status: 0 healthy or done, 1 could not run, 2 wrong usage, 3 slow or lost checks were found \
-(with --check), 4 incomplete because events were lost or a watched interface went (with --strict). When both apply, 4 wins: an \
+(with --check), 4 incomplete because events or stacks were lost or a watched interface went (with --strict). When both apply, 4 wins: an \
 incomplete run proves nothing.";
 
 const ATTACH_HELP: &str = "\
@@ -145,7 +145,7 @@ pub struct OutputArgs {
     /// Exit with 3 when slow or lost checks were found
     #[arg(long)]
     pub check: bool,
-    /// Exit with 4 when events were lost or a watched interface went
+    /// Exit with 4 when events or stacks were lost or a watched interface went
     #[arg(long)]
     pub strict: bool,
 }
@@ -257,7 +257,7 @@ pub struct FlameArgs {
     /// How it is written [default: svg; perfetto for a timeline]
     #[arg(short, long, value_enum)]
     pub format: Option<FlameFormat>,
-    /// Write to OUT, which must be new or empty, instead of standard output
+    /// Write to OUT, which must be new or empty, instead of standard output (-)
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
 }
@@ -299,7 +299,7 @@ pub enum FlameFormat {
 pub struct ReportArgs {
     /// Recording made with `attach --record`, or bundle made with `incident export`
     pub file: PathBuf,
-    /// Write the page to OUT, which must be new or empty
+    /// Write the page to OUT, which must be new or empty; - is standard output
     #[arg(short, long, value_name = "OUT")]
     pub output: PathBuf,
 }

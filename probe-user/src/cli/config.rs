@@ -2,10 +2,10 @@
 
 use super::UsageError;
 use super::args::{AttachArgs, OutputArgs, Switch};
+use super::destination::named;
 use super::signature::{self, Chosen, DEFAULT_SIGNATURE};
 use crate::clock::DurNs;
 use crate::event::Threshold;
-use crate::file;
 use crate::load::UserStacks;
 use crate::source::address::Address;
 use crate::symbolize::{Debuginfod, DebuginfodError};
@@ -149,5 +149,5 @@ fn check_labels(vnics: &[String]) -> Result<(), UsageError> {
 /// A recording must be able to be kept, and nothing may be lost for it.
 fn check_record(record: Option<&Path>) -> Result<(), UsageError> {
     let Some(path) = record else { return Ok(()) };
-    file::may_be_created(path).map_err(|error| UsageError(format!("--record {}: {error}", path.display())))
+    named(path, "--record")
 }

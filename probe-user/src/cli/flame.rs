@@ -2,43 +2,35 @@
 //! written for other tools.
 
 use super::args::{FlameArgs, FlameFormat, FlameKind};
-use super::{Outcome, UsageError, replay};
-use crate::file;
+use super::destination::Destination;
+use super::input::{Input, in_part};
+use super::{Outcome, UsageError};
 use crate::flame::{Empty, Flame, Graph, ThreadTimes};
 use crate::pipeline::{Collector, Output};
 use crate::source::recording::RecordingError;
 use crate::timeline::Timeline;
 use anyhow::Context;
-use std::io::{self, IsTerminal, Write};
+use std::io;
 use std::path::Path;
 
 /// Runs the command. Of a recording with damage, what can be read is drawn, then it is a failure.
 pub(super) fn run(args: &FlameArgs) -> anyhow::Result<Outcome> {
-    let format = format(args)?;
-    if let Some(path) = &args.output {
-        file::may_be_created(path).map_err(|error| UsageError(format!("--output {}: {error}", path.display())))?;
-    }
+    let to = Destination::new(args.output.as_deref())?;
+    let format = format(args, to)?;
     let path = args.file.display();
-    let (drawing, damage) = drawing(args)?;
-    let in_part = || format!("only a part of {path} could be read");
-    let written = drawing.map(|drawing| {
-        let bytes = drawing.bytes(format, damage.is_some()).with_context(|| format!("cannot draw {path}"))?;
-        write(&bytes, args.output.as_deref())
-    });
-    match (written, damage) {
-        (Ok(written), None) => written?,
-        (Ok(written), Some(damage)) => {
-            written?;
-            return Err(damage).with_context(in_part);
+    match drawing(args)? {
+        (Ok(drawing), damage) => {
+            let bytes = drawing.bytes(format, damage.is_some()).with_context(|| format!("cannot draw {path}"))?;
+            to.write(&bytes)?;
+            damage.map_or(Ok(Outcome::Healthy), |damage| Err(in_part(damage, &args.file, "read")))
         }
-        (Err(empty), None) => return Err(empty).with_context(|| format!("nothing to draw in {path}")),
-        (Err(_), Some(damage)) => return Err(damage).with_context(|| format!("{}, with nothing to draw", in_part())),
+        (Err(empty), None) => Err(empty).with_context(|| format!("nothing to draw in {path}")),
+        (Err(_), Some(damage)) => Err(in_part(damage, &args.file, "read, with nothing to draw")),
     }
-    Ok(Outcome::Healthy)
 }
 
 /// The format that was asked for, if it fits what is drawn and where it goes.
-fn format(args: &FlameArgs) -> Result<FlameFormat, UsageError> {
+fn format(args: &FlameArgs, to: Destination<'_>) -> Result<FlameFormat, UsageError> {
     if args.against.is_some() && args.kind != FlameKind::Diff {
         return Err(UsageError("--against compares checks: use it with --kind diff".to_owned()));
     }
@@ -46,9 +38,7 @@ fn format(args: &FlameArgs) -> Result<FlameFormat, UsageError> {
     let usual = if timeline { FlameFormat::Perfetto } else { FlameFormat::Svg };
     let format = args.format.unwrap_or(usual);
     match (timeline, format) {
-        (true, FlameFormat::Perfetto) | (false, FlameFormat::Pprof)
-            if args.output.is_none() && io::stdout().is_terminal() =>
-        {
+        (true, FlameFormat::Perfetto) | (false, FlameFormat::Pprof) if to.is_terminal() => {
             Err(UsageError("that format is not for a terminal: name a file with --output".to_owned()))
         }
         (true, FlameFormat::Perfetto) => Ok(format),
@@ -119,33 +109,18 @@ fn drawing(args: &FlameArgs) -> anyhow::Result<Drawn> {
 fn whole(path: &Path) -> anyhow::Result<Flame> {
     let mut flame = Flame::new();
     match read(path, FlameKind::Diff, &mut |output| flame.push(&output))? {
-        Some(damage) => Err(damage).with_context(|| format!("only a part of {} could be read", path.display())),
+        Some(damage) => Err(in_part(damage, path, "read")),
         None => Ok(flame),
     }
 }
 
 fn read(path: &Path, kind: FlameKind, out: &mut impl FnMut(Output)) -> anyhow::Result<Option<RecordingError>> {
-    let mut reader = replay::open(path).with_context(|| format!("cannot read {}", path.display()))?.reader;
+    let mut input = Input::open(path)?;
     let mut collector = match kind {
         FlameKind::Delay | FlameKind::Diff => Collector::new().telling_hops(),
         FlameKind::Cpu | FlameKind::Offcpu | FlameKind::Timeline => Collector::new().telling_activities(),
     };
-    let mut damage = None;
-    while let Some(record) = reader.next_record() {
-        match record {
-            Ok(record) => collector.push(record, out),
-            Err(error) => damage = Some(error),
-        }
-    }
+    let damage = input.drain(&mut |record| collector.push(record, out));
     collector.finish(out);
     Ok(damage)
-}
-
-fn write(drawing: &[u8], output: Option<&Path>) -> anyhow::Result<()> {
-    let Some(path) = output else {
-        let mut stdout = io::stdout().lock();
-        return stdout.write_all(drawing).and_then(|()| stdout.flush()).context("cannot write the graph");
-    };
-    let written = file::create(path).and_then(|mut file| file.write_all(drawing));
-    written.with_context(|| format!("cannot write {}", path.display()))
 }

@@ -1,8 +1,9 @@
 //! `whylag join`: the two halves of a VM's checks, from files or while they are being made.
 
 use super::args::{Half, JoinArgs};
+use super::input::Input;
 use super::tally::Tally;
-use super::{Outcome, UsageError, replay, terminal};
+use super::{Outcome, UsageError, terminal};
 use crate::bundle::{Addresses, Manifest};
 use crate::clock::DurNs;
 use crate::file;
@@ -95,12 +96,12 @@ impl Feed {
                 Comparable::ALL
             }
             Half::File(path) => {
-                let opened = replay::open(path).with_context(cannot)?;
+                let opened = Input::open(path)?;
                 thread.spawn(move || tell(opened.reader, &say))?;
                 comparable(opened.bundle.as_ref())
             }
             Half::Stdin => {
-                let opened = replay::open_stream(io::stdin()).with_context(cannot)?;
+                let opened = Input::open_stream(io::stdin()).with_context(cannot)?;
                 thread.spawn(move || tell(opened.reader, &say))?;
                 comparable(opened.bundle.as_ref())
             }

@@ -6,10 +6,12 @@
 pub mod args;
 mod attach;
 mod config;
+mod destination;
 mod doctor;
 mod explain;
 mod flame;
 mod incident;
+mod input;
 mod join;
 mod outcome;
 mod replay;

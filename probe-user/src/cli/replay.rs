@@ -1,27 +1,21 @@
 //! `whylag replay`: the same journeys again, from a recording or from captures. Needs no root.
 
 use super::args::{OutputArgs, ReplayArgs};
+use super::input::{Input, in_part};
 use super::tally::Tally;
 use super::{Outcome, signature, terminal, value};
-use crate::bundle::{Bundle, Manifest, looks_like_a_bundle};
+use crate::bundle::Addresses;
 use crate::clock::DurNs;
 use crate::event::InterfaceRole;
-use crate::file;
 use crate::pipeline::{Collector, Output};
 use crate::sink::Printer;
 use crate::source::capture::{self, Capture, CaptureCounts, Judgement};
-use crate::source::recording::{Reader, RecordingError};
 use anyhow::Context;
-use std::fs::File;
-use std::io::{self, Cursor, Read, Seek, SeekFrom};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// In a capture, nobody waits for a result, so a check may take its time.
 const LOST_AFTER: DurNs = DurNs::from_secs(90);
-/// Bytes by which a bundle is told from a recording.
-const START: usize = 32;
-/// Largest bundle that is taken from a stream.
-const LARGEST_STREAM: u64 = 8 << 30;
 
 /// Runs the command.
 pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<Outcome> {
@@ -32,72 +26,19 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<Outcome> {
 }
 
 fn replay_recording(path: &Path, output: OutputArgs) -> anyhow::Result<Outcome> {
-    let opened = open(path).with_context(|| format!("cannot replay {}", path.display()));
-    let mut reader = opened?.reader;
+    let mut input = Input::open(path)?;
     let mut replay = Replay::new(output);
-    let mut damage = None;
-    while let Some(record) = reader.next_record().filter(|_| replay.is_read()) {
-        match record {
-            Ok(record) => replay.push(record),
-            Err(error) => damage = Some(error),
-        }
-    }
+    let hidden = input.bundle.as_ref().is_some_and(|manifest| manifest.addresses == Addresses::Pseudonyms);
+    replay.print.tally.pseudonyms = hidden;
+    let read = input.reader.drain(&mut |record| {
+        replay.push(record);
+        if replay.is_read() { Ok(()) } else { Err(()) }
+    });
     let outcome = replay.finish()?;
-    match damage {
+    match read.unwrap_or_default() {
         None => Ok(outcome),
-        Some(error) => Err(error).with_context(|| format!("only a part of {} could be replayed", path.display())),
+        Some(damage) => Err(in_part(damage, path, "replayed")),
     }
-}
-
-/// A recording, and what it came in.
-pub(super) struct Opened {
-    pub(super) reader: Reader<Box<dyn Read + Send>>,
-    pub(super) bundle: Option<Manifest>,
-}
-
-/// Opens a recording: a file of its own, or the one in a bundle, of which then every byte is checked.
-pub(super) fn open(path: &Path) -> anyhow::Result<Opened> {
-    let mut file = file::open(path).map_err(RecordingError::from)?;
-    let start = start_of(&mut file)?;
-    file.seek(SeekFrom::Start(0))?;
-    if looks_like_a_bundle(&start) { open_bundle(file) } else { open_recording(Box::new(file)) }
-}
-
-/// The same of what can be read only once. A bundle's manifest tells of what comes behind it, so a bundle
-/// goes through a file without a name.
-pub(super) fn open_stream(mut stream: impl Read + Send + 'static) -> anyhow::Result<Opened> {
-    let start = start_of(&mut stream)?;
-    let is_bundle = looks_like_a_bundle(&start);
-    let mut whole = Cursor::new(start).chain(stream);
-    if !is_bundle {
-        return open_recording(Box::new(whole));
-    }
-    let mut file = tempfile::tempfile()?;
-    io::copy(&mut whole.by_ref().take(LARGEST_STREAM), &mut file)?;
-    anyhow::ensure!(
-        whole.read(&mut [0])? == 0,
-        "the bundle is larger than {} GiB: give its file",
-        LARGEST_STREAM >> 30
-    );
-    open_bundle(file)
-}
-
-fn start_of(from: &mut impl Read) -> Result<Vec<u8>, RecordingError> {
-    let mut start = Vec::with_capacity(START);
-    from.take(START as u64).read_to_end(&mut start)?;
-    Ok(start)
-}
-
-fn open_recording(from: Box<dyn Read + Send>) -> anyhow::Result<Opened> {
-    Ok(Opened { reader: Reader::new(from)?, bundle: None })
-}
-
-fn open_bundle(file: File) -> anyhow::Result<Opened> {
-    let mut bundle = Bundle::open(file)?;
-    bundle.check()?;
-    let manifest = bundle.manifest().clone();
-    let recording: Box<dyn Read + Send> = Box::new(bundle.into_recording()?);
-    Ok(Opened { reader: Reader::new(recording)?, bundle: Some(manifest) })
 }
 
 fn replay_captures(args: &ReplayArgs) -> anyhow::Result<Outcome> {
@@ -197,6 +138,9 @@ impl Replay {
     fn finish_late(mut self) -> anyhow::Result<(Outcome, u64)> {
         let print = &mut self.print;
         self.collector.finish(&mut |output| print.take(&output));
+        if print.tally.pseudonyms {
+            terminal::say("addresses here are pseudonyms: no real host has them");
+        }
         match self.print.failed {
             Some(error) => Err(error).context("cannot write the result"),
             None => Ok((self.print.tally.outcome(self.asked), self.print.tally.late)),

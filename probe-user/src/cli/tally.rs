@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use super::args::OutputArgs;
+use crate::event::Fact;
 use crate::journey;
 use crate::pipeline::Output;
 
@@ -12,10 +13,12 @@ pub(crate) struct Tally {
     pub(crate) ended: u64,
     /// Some check was slow or lost.
     pub(crate) unhealthy: bool,
-    /// Events were lost on the way, or an interface has gone during the run.
+    /// Events or stacks were lost on the way, or an interface has gone during the run.
     pub(crate) incomplete: bool,
     /// Records that came too late to be used.
     pub(crate) late: u64,
+    /// Addresses are not those that were seen.
+    pub(crate) pseudonyms: bool,
 }
 
 impl Tally {
@@ -27,12 +30,13 @@ impl Tally {
                 self.unhealthy |= judged.slow;
             }
             Output::Loss(report) => {
-                self.incomplete |= report.lost > 0;
+                self.incomplete |= report.lost + report.unreadable + report.stacks_lost > 0;
                 self.late = report.late;
             }
             Output::Gone { .. } => self.incomplete = true,
             Output::Join(report) => self.incomplete |= report.guest_lost > 0,
             Output::Absence(_) => self.unhealthy = true,
+            Output::Fact(Fact::Pseudonyms) => self.pseudonyms = true,
             Output::Fact(_)
             | Output::Lapse { .. }
             | Output::Activity(_)

@@ -64,6 +64,11 @@ pub(super) fn wrapped(text: &str) -> String {
         .fold(String::new(), |all, line| all + &line + "\n")
 }
 
+/// A line in rows as wide as standard output, the further ones behind `hang` spaces.
+pub(super) fn rows(line: &str, hang: usize) -> Vec<String> {
+    hanging(line, width(), hang)
+}
+
 /// Where a line's further rows begin: under the second column if it has one, else a little to the right.
 fn hang_of(line: &str) -> usize {
     let start = line.len() - line.trim_start_matches(' ').len();

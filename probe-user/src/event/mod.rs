@@ -226,6 +226,21 @@ pub enum Fact {
     Cost(Box<CostFact>),
     /// What became of the stacks that were due so far.
     StackCounts(StackCounts),
+    /// The process of whylag itself.
+    Own {
+        /// Its number.
+        tgid: u32,
+    },
+    /// Addresses in this recording are pseudonyms, as a bundle has them.
+    Pseudonyms,
+    /// Here the recording is damaged: what it said between the tick before and the tick behind is not
+    /// known. Put in by whoever reads a recording.
+    Unreadable {
+        /// Damaged bytes.
+        bytes: u64,
+        /// Records that stood there, facts and ticks included; `None` if that cannot be told.
+        records: Option<u64>,
+    },
     /// What a watched thread counted over a while.
     ThreadCounters(ThreadCounters),
     /// Watched threads that nothing was counted of.
@@ -275,6 +290,7 @@ impl Fact {
             | Self::Task(_)
             | Self::Runner { .. }
             | Self::Taken(_)
+            | Self::Own { .. }
             | Self::Queue(_) => (false, false, true),
             Self::Module(_)
             | Self::Frame(_)
@@ -282,6 +298,8 @@ impl Fact {
             | Self::Host(_)
             | Self::Cost(_)
             | Self::StackCounts(_)
+            | Self::Pseudonyms
+            | Self::Unreadable { .. }
             | Self::ThreadCounters(_)
             | Self::Uncounted(_)
             | Self::Levels { .. }

@@ -2,7 +2,8 @@
 
 use super::graph::{Share, Width};
 use super::tower::Tower;
-use super::{Empty, Flame, Graph, Pair, Population, counted};
+use super::{Empty, Flame, Graph, Pair, Population};
+use crate::attribution::counted;
 use std::collections::BTreeMap;
 
 impl Flame {

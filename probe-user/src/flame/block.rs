@@ -38,14 +38,14 @@ impl Lines {
         *time = time.saturating_add(width.now().0);
     }
 
-    /// `; at src/server.rs:120 (80%), src/server.rs:131 (20%)`, in parts of a block as wide as `whole`;
+    /// `; at src/server.rs:120 80%, src/server.rs:131 20%`, in parts of a block as wide as `whole`;
     /// nothing where no line is known.
     pub(super) fn told(&self, whole: u64) -> String {
         let mut lines: Vec<_> = self.0.iter().collect();
         lines.sort_by_key(|(_, time)| Reverse(**time));
         let lines = lines.iter().take(MOST_LINES).map(|(place, time)| {
             let percent = u128::from(**time) * 100 / u128::from(whole.max(1));
-            if percent == 100 { (*place).clone() } else { format!("{place} ({percent}%)") }
+            if percent == 100 { (*place).clone() } else { format!("{place} {percent}%") }
         });
         let lines: Vec<_> = lines.collect();
         if lines.is_empty() { String::new() } else { format!("; at {}", lines.join(", ")) }
@@ -65,7 +65,7 @@ impl Graph {
             for level in tower.iter().skip(shared) {
                 path.push(blocks.len());
                 let depth = u32::try_from(path.len()).unwrap_or(u32::MAX);
-                blocks.push(Block::new(depth, start, word(level.kind), text(level)));
+                blocks.push(Block::new(depth, start, word(level.kind), level.label()));
             }
             for number in path.iter().chain([&0]) {
                 if let Some(block) = blocks.get_mut(*number) {
@@ -108,11 +108,6 @@ impl Block {
         self.now = self.now.plus(width.now());
         self.before = width.before().map(|before| before.plus(self.before.unwrap_or_default())).or(self.before);
     }
-}
-
-fn text(level: &Level) -> String {
-    let kernel = level.text.strip_suffix("_[k]").filter(|_| level.kind == Kind::Kernel);
-    kernel.unwrap_or(&level.text).to_owned()
 }
 
 const fn word(kind: Kind) -> &'static str {

@@ -19,7 +19,7 @@ pub(crate) use block::Block;
 pub use graph::Graph;
 pub use threads::ThreadTimes;
 
-use crate::attribution::{Judged, Unresolved, Verdict};
+use crate::attribution::{Judged, Unresolved, Verdict, counted};
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::event::{Fact, InterfaceId};
 use crate::journey::{JourneyId, Outcome};
@@ -116,7 +116,7 @@ impl Flame {
         match output {
             Output::Journey(judged) => self.check(judged),
             Output::Loss(report) => {
-                self.lost_events = report.lost;
+                self.lost_events = report.lost.saturating_add(report.unreadable);
                 self.unreported = report.unreported;
             }
             Output::Summary(run) => (self.checks, self.started_at) = (run.checks, run.started_at),
@@ -259,11 +259,6 @@ impl Flame {
             graph.note(&format!("{} on open checks left out", counted(self.unreported, "report")));
         }
     }
-}
-
-/// `1 check`, `2 checks`.
-fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 impl Population {

@@ -121,8 +121,7 @@ impl Block {
     }
 
     fn of(level: &Level) -> Self {
-        let text = level.text.strip_suffix("_[k]").filter(|_| level.kind == Kind::Kernel).unwrap_or(&level.text);
-        Self { kind: Some(level.kind), text: text.to_owned(), ..Self::all() }
+        Self { kind: Some(level.kind), text: level.label(), ..Self::all() }
     }
 
     fn add(&mut self, width: Width) {
@@ -135,7 +134,9 @@ impl Block {
     fn told(&self, percent: &str, compared_with: &str) -> String {
         let before = self.before.map_or_else(String::new, |before| format!("; {compared_with} {}", DurNs(before)));
         // All else comes escaped out of inferno; names of source files do not go through it.
-        let lines = maud::html! { (self.lines.told(self.now)) }.into_string();
+        // The drawing's script takes what stands behind the last `(` for what is told.
+        let lines = self.lines.told(self.now).replace('(', "[").replace(')', "]");
+        let lines = maud::html! { (lines) }.into_string();
         format!("{}, {percent}{before}{lines}", DurNs(self.now))
     }
 }

@@ -4,9 +4,10 @@
 //! Stacks are counted by number while the stream lasts and turned into towers at its end, because
 //! their frames may get names late. Straight from counts to towers, without text in between.
 
+use super::Empty;
 use super::graph::{Graph, Share, Width, gathered};
 use super::tower::{self, Kind, Level, Tower};
-use super::{Empty, counted};
+use crate::attribution::counted;
 use crate::attribution::{Activity, Doing};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Fact, TaskId};
@@ -74,7 +75,7 @@ impl ThreadTimes {
     pub fn push(&mut self, output: &Output) {
         match output {
             Output::Activity(activity) => self.activity(activity),
-            Output::Loss(report) => self.lost_events = report.lost,
+            Output::Loss(report) => self.lost_events = report.lost.saturating_add(report.unreadable),
             Output::Fact(Fact::Taken(taken)) => self.taken(taken),
             Output::Fact(Fact::StackCounts(counts)) => self.stacks_left_out = counts.left_out(),
             Output::Fact(Fact::Task(task)) => drop(self.comm(task.id, &task.comm)),
@@ -305,7 +306,7 @@ mod tests {
         let graph = times(facts).cpu().unwrap();
         assert_eq!(graph.folded(), "thread server;main;serve;lock 40000000\n");
         let svg = graph.svg().unwrap();
-        let told = "<title>serve (40.0 ms, 100.00%; at src/serve.rs:20 (75%), src/serve.rs:31 (25%))</title>";
+        let told = "<title>serve (40.0 ms, 100.00%; at src/serve.rs:20 75%, src/serve.rs:31 25%)</title>";
         assert!(svg.contains(told), "{svg}");
         assert_eq!(svg.matches("<title>serve (").count(), 1);
     }

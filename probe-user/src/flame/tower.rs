@@ -5,7 +5,7 @@ use crate::clock::DurNs;
 use crate::sink::printable;
 use crate::stack::{FrameFact, Function, ModuleFact, StackTable};
 
-/// Most characters of a level.
+/// Most characters of a level in a drawing; other formats have all.
 const LONGEST: usize = 120;
 /// The base of time for which no cause is proven.
 const UNEXPLAINED: &str = "unexplained";
@@ -84,6 +84,16 @@ impl Level {
             Kind::Device => format!("device {name}"),
         };
         Self { kind, text: plain(&text), place: None }
+    }
+
+    /// What a drawing has of its text; colours mark kernel functions there.
+    pub(super) fn label(&self) -> String {
+        let kernel = self.text.strip_suffix("_[k]").filter(|_| self.kind == Kind::Kernel);
+        let text = kernel.unwrap_or(&self.text);
+        match text.char_indices().nth(LONGEST) {
+            Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+            None => text.to_owned(),
+        }
     }
 
     /// What it is drawn by.
@@ -227,17 +237,14 @@ pub(super) fn named(comm: &str) -> &str {
 /// Text that can neither end its level nor its line, nor leave the document it stands in.
 fn plain(text: &str) -> String {
     let shown = printable(text);
-    let mut chars = shown.trim().chars().map(|c| match c {
+    let chars = shown.trim().chars().map(|c| match c {
         ';' => ',',
         // XML knows no such characters.
         '\u{fffe}' | '\u{ffff}' => '·',
         c if c.is_whitespace() => ' ',
         c => c,
     });
-    let mut plain: String = chars.by_ref().take(LONGEST).collect();
-    if chars.next().is_some() {
-        plain.push('…');
-    }
+    let plain: String = chars.collect();
     // A last word that is a number would be taken for a count.
     match plain.rsplit_once(' ') {
         Some((start, last)) if last.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') => {
@@ -261,10 +268,12 @@ mod tests {
     }
 
     #[test]
-    fn a_very_long_name_is_cut() {
-        let long = plain(&"ä".repeat(64 << 10));
-        assert_eq!(long.chars().count(), LONGEST + 1);
-        assert!(long.ends_with("ä…"));
+    fn a_very_long_name_is_cut_in_drawings_only() {
+        let level = Level::new(Kind::Kernel, &"ä".repeat(64 << 10));
+        assert_eq!(level.text.chars().count(), (64 << 10) + 4);
+        assert_eq!(level.label().chars().count(), LONGEST + 1);
+        assert!(level.label().ends_with("ä…"));
+        assert_eq!(Level::new(Kind::Kernel, "futex_wait").label(), "futex_wait");
     }
 
     #[test]

@@ -221,7 +221,10 @@ impl Join {
                 }
                 out(Output::Fact(fact));
             }
-            (Side::Host, output @ (Output::Lapse { .. } | Output::Absence(_) | Output::Gone { .. } | Output::Queue(_))) => {
+            (
+                Side::Host,
+                output @ (Output::Lapse { .. } | Output::Absence(_) | Output::Gone { .. } | Output::Queue(_)),
+            ) => {
                 out(output);
             }
             // Those of one half; the whole has its own.

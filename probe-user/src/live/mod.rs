@@ -249,6 +249,7 @@ impl<'a> Live<'a> {
             stream.fact(*started_at, fact, &mut |output| observer.see(output));
         };
         say(&Fact::Run(run_fact(plan)));
+        say(&Fact::Own { tgid: std::process::id() });
         plan.count.iter().for_each(|&checks| say(&Fact::Limit { checks }));
         say(&Fact::Clock(clock::anchor()));
         say(&Fact::Hooks { active: active_hooks(attached) });

@@ -12,6 +12,7 @@ mod tests;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Body, CounterRow, Event, Fact};
 use crate::journey::Counts;
+use crate::stack::StackCounts;
 use gap::{Gaps, Sequence};
 use probe_wire::{EventKind, MAX_CPUS};
 use serde::Serialize;
@@ -127,6 +128,12 @@ pub struct LossLedger {
     left_out: LeftOut,
     /// What the kernel says it lost, by CPU.
     told: Vec<u64>,
+    unreadable: u64,
+    /// Every record earlier than this has been read.
+    ticked_at: MonoNs,
+    /// Records that could not be read since that tick.
+    hole: u64,
+    stacks: StackCounts,
 }
 
 impl LossLedger {
@@ -145,8 +152,13 @@ impl LossLedger {
                     self.counted(event.at);
                     skipped_runs.iter().for_each(|(program, runs)| self.skip(program, *runs));
                 }
+                match &**fact {
+                    Fact::Unreadable { records, .. } => self.cannot_read(*records),
+                    Fact::StackCounts(counts) => self.stacks = *counts,
+                    _ => {}
+                }
             }
-            Body::Tick => self.settle(event.at),
+            Body::Tick => self.tick(event.at),
             body => {
                 self.decoded += 1;
                 if let Some(kind) = body.kind() {
@@ -188,7 +200,24 @@ impl LossLedger {
 
     /// The stream has ended and every ring was drained: what is missing now is lost.
     pub fn finish(&mut self) {
-        self.settle(MonoNs(u64::MAX));
+        self.tick(MonoNs(u64::MAX));
+    }
+
+    /// Records stood in a damaged part of the recording; if nobody knows how many, at least one.
+    fn cannot_read(&mut self, records: Option<u64>) {
+        let records = records.unwrap_or(1);
+        self.unreadable = self.unreadable.saturating_add(records);
+        self.hole = self.hole.saturating_add(records);
+    }
+
+    /// Every record earlier than `at` has been read, or could not be read.
+    fn tick(&mut self, at: MonoNs) {
+        let hole = std::mem::take(&mut self.hole);
+        if hole > 0 {
+            self.gaps.add_unsaid(self.ticked_at, at, hole);
+        }
+        self.ticked_at = self.ticked_at.max(at);
+        self.settle(at);
     }
 
     /// Records that are known to be missing between two instants, ends included: the sum of all
@@ -196,7 +225,8 @@ impl LossLedger {
     /// has been read yet, of which only the programs' counters tell, has no end.
     #[must_use]
     pub fn lost_between(&self, from: MonoNs, to: MonoNs) -> u64 {
-        self.gaps.between(from, to).saturating_add(self.untimed(to))
+        let hole = if self.ticked_at <= to { self.hole } else { 0 };
+        self.gaps.between(from, to).saturating_add(self.untimed(to)).saturating_add(hole)
     }
 
     /// Records that the programs lost behind the last ones of their CPU that were read, if those
@@ -252,7 +282,10 @@ impl LossLedger {
             kind: "loss",
             emitted: sum(|row| row.emitted),
             received: self.decoded,
-            lost: sum(|row| row.lost).max(self.gaps.total()),
+            lost: self.lost(sum(|row| row.lost), self.gaps.total()),
+            unreadable: self.unreadable,
+            stacks_lost: self.stacks.lost(),
+            stacks_spared: self.stacks.spared(),
             late: self.late,
             unmatched: self.counts.unmatched,
             dropped: self.dropped,
@@ -357,10 +390,17 @@ impl LossLedger {
                 cpu,
                 emitted: total(rows.iter().map(|row| self.emitted(*row))),
                 received: sum(|row| row.received),
-                lost: sum(|row| row.lost.saturating_add(row.undrained)).max(missing),
+                lost: self.lost(sum(|row| row.lost.saturating_add(row.undrained)), missing),
             }
         };
         (0..).zip(&self.rows).map(of).filter(|row| row.emitted > 0).collect()
+    }
+
+    /// What the programs counted as lost, or the missing sequence numbers if they are more: but not
+    /// those that stand in a damaged part of the recording.
+    const fn lost(&self, counted: u64, missing: u64) -> u64 {
+        let known = self.counted && self.unreadable > 0;
+        if known || counted > missing { counted } else { missing }
     }
 
     /// Attempts as the kernel counts them; without its counters, what was received.
@@ -404,6 +444,13 @@ pub struct LossReport {
     pub brief: u64,
     /// Lines about open checks that were left out because there were too many.
     pub unreported: u64,
+    /// Records, facts and ticks included, that stand in a damaged part of the recording; at least this
+    /// many.
+    pub unreadable: u64,
+    /// Stacks of watched threads that were due, and for which there was no room or no time.
+    pub stacks_lost: u64,
+    /// Stacks of watched threads that were due, beyond what whylag may spend on them.
+    pub stacks_spared: u64,
     /// Records that belong to a check.
     pub joined: u64,
     /// Records about threads and interrupts.

@@ -216,3 +216,39 @@ fn a_run_that_the_kernel_skipped_is_missing_since_the_counters_before() {
     assert_eq!(ledger.lost_between(MonoNs(second(2) + 500_000_000), MonoNs(second(2) + 600_000_000)), 3);
     assert_eq!(ledger.report().lost, 0, "no ring was full");
 }
+
+/// Part of a recording that could not be read.
+fn hole(at: u64, records: Option<u64>) -> Event {
+    Event { body: Body::Fact(Box::new(Fact::Unreadable { bytes: 9, records })), ..record(at, 0, 0) }
+}
+
+#[test]
+fn what_could_not_be_read_is_missing_between_the_ticks_around_it_and_was_not_lost() {
+    let mut ledger = LossLedger::new();
+    ledger.received(&record(1, 0, 1));
+    ledger.received(&tick(10));
+    ledger.received(&record(11, 0, 2));
+    ledger.received(&hole(11, Some(4)));
+    assert_eq!(ledger.lost_between(MonoNs(20), MonoNs(90)), 4, "as long as no tick ends it");
+    assert_eq!(ledger.lost_between(MonoNs(0), MonoNs(9)), 0);
+    ledger.received(&record(50, 0, 5));
+    ledger.received(&tick(60));
+    let between = |from, to| ledger.lost_between(MonoNs(from), MonoNs(to));
+    assert!(between(0, 9) == 0 && between(12, 13) >= 4 && between(61, 90) == 0);
+    ledger.received(&counters(vec![CounterRow { cpu: 0, kind: EXIT, emitted: 5, lost: 0, undrained: 0 }]));
+    ledger.received(&hole(61, None));
+    ledger.finish();
+    let report = ledger.report();
+    assert_eq!((report.unreadable, report.lost, report.by_cpu[0].lost), (5, 0, 0));
+}
+
+#[test]
+fn lost_stacks_are_counted_apart_from_those_that_were_spared() {
+    let counts = StackCounts { late: 2, no_time: 3, ..StackCounts::default() };
+    let samples = crate::stack::TakenCount { due: 90, lost: 5, spared: 7, displaced: 1 };
+    let counts = StackCounts { samples, ..counts };
+    let mut ledger = LossLedger::new();
+    ledger.received(&Event { body: Body::Fact(Box::new(Fact::StackCounts(counts))), ..record(1, 0, 0) });
+    let report = ledger.report();
+    assert_eq!((report.stacks_lost, report.stacks_spared, report.lost), (10, 7, 0));
+}

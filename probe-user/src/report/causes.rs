@@ -3,7 +3,7 @@
 use super::Report;
 use super::words::{named, percent_of_width, shown};
 use crate::attribution::{Episode, EpisodeCause};
-use crate::sink::percent;
+use crate::sink::{By, percent};
 use maud::{Markup, html};
 
 pub(super) fn section(report: &Report) -> Markup {
@@ -45,10 +45,16 @@ fn row(cause: &EpisodeCause) -> Markup {
             td class="number" { (cause.time) }
             td class="share" { (percent(cause.share)) (bar(cause.share)) }
             td class="number" data-head="Checks" { (cause.checks) @if cause.lost > 0 { " (" (cause.lost) " lost)" } }
-            td { @match &cause.offender { Some(offender) => (named(offender)), None => "not known" }
+            td { @match By::of(cause) { Some(by) => (most(by)), None => "not known" }
                 @if let Some(counted) = &cause.counted { span class="meaning" { (counted.said()) " while checks were slow" } } }
         }
     }
+}
+
+/// Others may have taken some of it too.
+fn most(by: By<'_>) -> String {
+    let who = named(by.offender);
+    if by.is_part() { format!("most by {who}: {} of {}", by.time, by.of) } else { who }
 }
 
 fn bar(share: f64) -> Markup {

@@ -4,12 +4,12 @@ use super::chart::{self, Window, axis, custody, lanes_height};
 use super::custody::{class, name};
 use super::kept::is_believed;
 use super::lane::{Lanes, lanes};
-use super::words::{clock, counted, named, sentence, shown};
+use super::words::{clock, counted, named, sentence, shortened, shown};
 use crate::attribution::{Cause, Entry, Judged, Offender, Verdict};
 use crate::clock::{DurNs, MonoNs};
 use crate::journey::{Journey, Outcome, Span, Stamp, stretches};
 use crate::signature::readable;
-use crate::sink::{Names, endpoint, main_offender, outcome_reason, percent, verdict_sentence};
+use crate::sink::{By, Names, endpoint, main_offender, outcome_reason, percent, verdict_sentence};
 use maud::{Markup, html};
 use std::cmp::Reverse;
 
@@ -63,13 +63,9 @@ pub(super) fn article(judged: &Judged, names: &Names) -> Markup {
 }
 
 fn verdict(judged: &Judged) -> String {
-    let offender = main_offender(judged);
-    let clipped = offender.map(|offender| Offender {
-        comm: shown(&offender.comm),
-        device: shown(&offender.device),
-        ..offender.clone()
-    });
-    verdict_sentence(&judged.verdict, clipped.as_ref(), None)
+    let by = main_offender(judged).map(|by| (shortened(by.offender), by));
+    let by = by.as_ref().map(|(offender, by)| By { offender, ..*by });
+    verdict_sentence(&judged.verdict, by, None)
 }
 
 fn drawing(judged: &Judged, names: &Names) -> Markup {

@@ -84,6 +84,7 @@ impl Facts {
             Fact::Uncounted(uncounted) => {
                 self.add(Group::Run, "threads without counters", &uncounted.threads().to_string());
             }
+            Fact::Pseudonyms => self.add(Group::Run, "network addresses", "pseudonyms: no real host has them"),
             Fact::Host(fact) => self.host(fact),
             Fact::Cost(cost) => self.cost(cost),
             // The last word counts.

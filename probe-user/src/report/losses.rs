@@ -30,6 +30,7 @@ fn counts(loss: &LossReport) -> Markup {
     let rows = [
         (loss.received, "received"),
         (loss.lost, "lost: a ring was full"),
+        (loss.unreadable, "unreadable: where the recording is damaged"),
         (loss.late, "late: after the reorder window"),
         (loss.unmatched, "unmatched: of no check"),
         (loss.undecodable, "undecodable"),
@@ -42,6 +43,10 @@ fn counts(loss: &LossReport) -> Markup {
         p { @if loss.lost == 0 { "No event was lost." } @else {
             strong class="warn" { (counted(loss.lost, "event")) " of " (loss.emitted) " lost. " }
             "A check under which events were lost has no verdict." } }
+        @if loss.unreadable > 0 {
+            p { strong class="warn" { (counted(loss.unreadable, "record")) " of the recording could not be read, where it is \
+                damaged. " } "A check that was under way there has no verdict." }
+        }
         table class="narrow" { caption { "Events" }
             tbody { @for (count, name) in rows { @if count > 0 { tr { td class="number" { (count) } td { (name) } } } }
                 @for row in loss.by_kind.iter().filter(|row| row.lost > 0) {

@@ -30,7 +30,7 @@ mod timeline;
 mod verdict;
 mod words;
 
-use crate::attribution::{Cause, Episode, Gap, Judged, Lapse, Verdict};
+use crate::attribution::{Cause, Episode, Gap, Judged, Lapse};
 use crate::bundle::Manifest;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::InterfaceId;
@@ -63,15 +63,6 @@ pub enum Nothing {
     /// No check at all.
     #[error("it holds no check; `whylag replay FILE` says what was recorded")]
     NoCheck,
-    /// No slow one.
-    #[error(
-        "none of its {checks} checks was slow, so there is no delay to explain; `whylag replay FILE` shows what they \
-         took, and with a lower --threshold `whylag attach --record` calls more of them slow"
-    )]
-    NoSlow {
-        /// Checks.
-        checks: u64,
-    },
 }
 
 /// A finished page.
@@ -235,16 +226,14 @@ impl Report {
     /// The page.
     ///
     /// # Errors
-    /// When no check was slow, or there was none.
+    /// When there was no check.
     pub fn finish(mut self) -> Result<Page, Nothing> {
         let mut open: Vec<_> = std::mem::take(&mut self.open).into_values().collect();
         open.sort_by_key(|judged| judged.journey.id);
         open.iter().for_each(|judged| self.ended(judged));
-        let told = self.kept.is_empty() && self.episodes.iter().all(|episode| episode.verdict == Verdict::Healthy);
-        match (told, self.run.checks) {
-            (true, 0) => Err(Nothing::NoCheck),
-            (true, checks) => Err(Nothing::NoSlow { checks }),
-            (false, _) => Ok(Page { html: page::page(&self).into_string() }),
+        match self.run.checks {
+            0 if self.kept.is_empty() => Err(Nothing::NoCheck),
+            _ => Ok(Page { html: page::page(&self).into_string() }),
         }
     }
 }

@@ -68,7 +68,7 @@ fn title(report: &Report) -> String {
 fn header(report: &Report) -> Markup {
     html! {
         header {
-            h1 { "Why were health checks slow?" }
+            h1 { (if report.run.slow + report.run.lost > 0 { "Why were health checks slow?" } else { "Were health checks slow?" }) }
             p {
                 (title(report)) ", from " (seconds(&report.names, report)) " for "
                     (report.run.ended_at.since(report.run.started_at)) "."
@@ -134,7 +134,7 @@ fn sections(report: &Report) -> Markup {
         @for ((id, heading), content) in SECTIONS.iter().zip(contents) {
             section id=(id) aria-labelledby={ (id) "-heading" } {
                 h2 id={ (id) "-heading" } { (heading) }
-                (content)
+                @if content.0.is_empty() { p class="note" { "Nothing: no check was slow or lost." } } @else { (content) }
             }
         }
     }

@@ -1,10 +1,10 @@
 //! The verdict, in a sentence for each target and signature.
 
-use super::words::{capital, counted, shown};
+use super::words::{capital, counted, shortened, shown};
 use super::{Counts, Report};
-use crate::attribution::{Cause, Episode, EpisodeCause, Offender, Verdict};
+use crate::attribution::{Cause, Episode, EpisodeCause, Verdict};
 use crate::signature::readable;
-use crate::sink::verdict_sentence;
+use crate::sink::{By, verdict_sentence};
 use maud::{Markup, html};
 use std::cmp::Reverse;
 
@@ -45,12 +45,9 @@ fn main_cause(episode: &Episode) -> Option<&EpisodeCause> {
 
 fn sentence(episode: &Episode) -> String {
     let main = main_cause(episode);
-    let offender = main.and_then(|cause| cause.offender.as_ref()).map(|offender| Offender {
-        comm: shown(&offender.comm),
-        device: shown(&offender.device),
-        ..offender.clone()
-    });
-    verdict_sentence(&episode.verdict, offender.as_ref(), main.and_then(|cause| cause.meaning))
+    let by = main.and_then(By::of).map(|by| (shortened(by.offender), by));
+    let by = by.as_ref().map(|(offender, by)| By { offender, ..*by });
+    verdict_sentence(&episode.verdict, by, main.and_then(|cause| cause.meaning))
 }
 
 fn signatures(report: &Report, episode: &Episode) -> Markup {

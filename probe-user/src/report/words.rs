@@ -1,6 +1,7 @@
 //! Words and numbers as the page shows them.
 
 use crate::attribution::Offender;
+pub(super) use crate::attribution::counted;
 use crate::clock::MonoNs;
 use crate::sink::{Names, printable, who};
 
@@ -34,14 +35,13 @@ fn clipped(text: &str, longest: usize) -> String {
 pub(super) fn named(offender: &Offender) -> String {
     let cgroup =
         if offender.cgroup.is_empty() { String::new() } else { format!(", cgroup {}", shown(&offender.cgroup)) };
-    let clipped = Offender {
-        comm: shown(&offender.comm),
-        cgroup: String::new(),
-        device: shown(&offender.device),
-        ..offender.clone()
-    };
-    let named = who(&clipped) + &cgroup;
+    let named = who(&shortened(offender)) + &cgroup;
     if named.is_empty() { "unknown".to_owned() } else { named.trim_start_matches([',', ' ']).to_owned() }
+}
+
+/// With names that are not too long for a page.
+pub(super) fn shortened(offender: &Offender) -> Offender {
+    Offender { comm: shown(&offender.comm), device: shown(&offender.device), ..offender.clone() }
 }
 
 /// Wall time to the millisecond.
@@ -54,11 +54,6 @@ pub(super) fn clock(names: &Names, at: MonoNs) -> String {
 pub(super) fn capital(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
-}
-
-/// `1 check`, `2 checks`.
-pub(super) fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// A fraction of the width of a drawing.

@@ -277,12 +277,13 @@ struct OffenderField<'a> {
     device: &'a str,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     guest: bool,
+    own: bool,
 }
 
 impl<'a> OffenderField<'a> {
     fn new(offender: &'a Offender) -> Self {
-        let Offender { comm, task, cgroup, device, guest } = offender;
-        Self { comm, tgid: task.tgid, tid: task.tid, cgroup, device, guest: *guest }
+        let Offender { comm, task, cgroup, device, guest, own } = offender;
+        Self { comm, tgid: task.tgid, tid: task.tid, cgroup, device, guest: *guest, own: *own }
     }
 }
 
@@ -481,6 +482,7 @@ struct EpisodeCauseField<'a> {
     checks: u64,
     lost: u64,
     offender: Option<OffenderField<'a>>,
+    offender_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     counters: Option<CountersField>,
 }
@@ -494,6 +496,7 @@ impl<'a> EpisodeCauseField<'a> {
             checks: part.checks,
             lost: part.lost,
             offender: part.offender.as_ref().map(OffenderField::new),
+            offender_ns: part.offender_time.0,
             counters: part.counted.as_ref().map(CountersField::new),
         }
     }

@@ -24,8 +24,8 @@ pub(crate) use json::{endpoint, outcome_reason};
 pub use names::Names;
 pub use outlet::{Outlet, OutletCounts, Printer};
 pub use printable::printable;
+pub(crate) use text::{By, main_offender, percent, rate, verdict_sentence, who};
 pub use text::{TextSink, TextStyle};
-pub(crate) use text::{main_offender, percent, rate, verdict_sentence, who};
 
 /// What a sink is told besides the output itself.
 #[derive(Debug, Clone, Copy)]

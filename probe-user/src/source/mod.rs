@@ -6,5 +6,6 @@ pub mod recording;
 pub mod growing;
 pub mod address;
 pub mod sending;
+pub mod foreign;
 pub mod pcap;
 pub mod capture;

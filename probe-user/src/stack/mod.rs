@@ -191,7 +191,19 @@ impl StackCounts {
     /// Stacks that were due and are not told.
     #[must_use]
     pub const fn left_out(&self) -> u64 {
+        self.lost().saturating_add(self.spared())
+    }
+
+    /// Of these, those for which there was no room or no time.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
         let Self { samples, waits, late, no_time } = self;
-        samples.lost + samples.spared + waits.lost + waits.spared + *late + *no_time
+        samples.lost.saturating_add(waits.lost).saturating_add(*late).saturating_add(*no_time)
+    }
+
+    /// Of these, those beyond the kernel programs' budget.
+    #[must_use]
+    pub const fn spared(&self) -> u64 {
+        self.samples.spared.saturating_add(self.waits.spared)
     }
 }

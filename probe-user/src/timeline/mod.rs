@@ -9,7 +9,7 @@ mod perfetto;
 #[cfg(test)]
 mod tests;
 
-use crate::attribution::{Activity, Doing, Entry, Judged, Verdict};
+use crate::attribution::{Activity, Doing, Entry, Judged, Offender, Verdict};
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::event::{Fact, InterfaceId, TaskId};
 use crate::flame::Empty;
@@ -236,10 +236,7 @@ fn check(judged: &Judged) -> Slice {
 
 fn part(entry: &Entry, from: MonoNs, to: MonoNs) -> Slice {
     let (start, end) = (entry.from.clamp(from, to), entry.to.clamp(from, to));
-    let offender = entry.offender.as_ref().map_or(String::new(), |offender| {
-        let named = [&offender.comm, &offender.device, &offender.cgroup].into_iter().find(|name| !name.is_empty());
-        named.cloned().unwrap_or_default()
-    });
+    let offender = entry.offender.as_ref().map_or(String::new(), Offender::name);
     Slice::new(start, end, format!("{} in {}", entry.cause.row().name, entry.span.name()))
         .with("offender", offender)
         .with("evidence", entry.evidence.join("; "))

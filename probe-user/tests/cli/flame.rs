@@ -132,7 +132,11 @@ fn a_graph_is_never_written_over_a_file() {
     assert!(drawn.ends_with("</svg>"));
     draw().fails_with(2, &["--output", "it exists; remove it or choose another name"]);
     assert_eq!(std::fs::read_to_string(&out).unwrap(), drawn);
-    flame(recording.path(), &["-o", "/nonexistent/out.svg"]).fails_with(1, &["cannot write /nonexistent/out.svg"]);
+    let nowhere = flame(recording.path(), &["-o", "/nonexistent/out.svg"]);
+    nowhere.fails_with(2, &["--output /nonexistent/out.svg", "there is no folder /nonexistent"]);
+    let dash = flame(recording.path(), &["-o", "-"]);
+    assert_eq!((dash.status, dash.stdout.as_str()), (0, drawn.as_str()), "- is standard output");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
 #[test]

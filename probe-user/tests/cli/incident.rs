@@ -1,7 +1,7 @@
 //! Bundles: made, looked into, found, replayed, and refused.
 
 use crate::made::{HOSTILE, Made};
-use crate::whylag::{Run, whylag};
+use crate::whylag::{Run, whylag, whylag_in};
 use probe_user::clock::DurNs;
 use probe_user::event::{Body, Fact, TaskFact, TaskId, decode, fact_record};
 use probe_user::source::recording::{Compression, Reader, Writer};
@@ -271,8 +271,72 @@ fn no_name_of_a_file_makes_a_line_of_its_own_in_the_list() {
     let folder = TempDir::new().unwrap();
     let bundle = folder.path().join("in\nvented  healthy");
     exported(&data("lock-holder-computes.whylag"), &bundle, &[]);
-    let list = whylag(["incident", "list", text(folder.path())]);
-    assert_eq!(list.stdout.lines().count(), 2, "{}", list.stdout);
+    let list = |columns| whylag_in(columns, ["incident", "list", text(folder.path())]).stdout;
+    assert_eq!(list("300").lines().count(), 2, "{}", list("300"));
+    let narrow = list("60");
+    let mut rows = narrow.lines().collect::<Vec<_>>();
+    rows.pop();
+    assert!(rows.len() >= 2 && rows.iter().all(|row| row.chars().count() <= 60), "{narrow}");
+    assert!(rows[1..].iter().all(|row| row.starts_with("    ")), "{narrow}");
+}
+
+#[test]
+fn a_signature_is_found_however_its_bytes_are_typed() {
+    let folder = TempDir::new().unwrap();
+    let bundle = folder.path().join("bundle");
+    exported(&data("lock-holder-computes.whylag"), &bundle, &[]);
+    let json = whylag(["incident", "show", text(&bundle), "--format", "json"]);
+    let typed = json.of_type("incident")[0]["signatures"][0].as_str().unwrap().to_owned();
+    let bytes = typed.split("bytes=").nth(1).unwrap().split(',').next().unwrap().to_owned();
+    let readable: String = match bytes.strip_prefix('"') {
+        Some(quoted) => quoted.trim_end_matches('"').bytes().map(|byte| format!("{byte:02x}")).collect(),
+        None => {
+            let bytes = (0..bytes.len()).step_by(2).map(|at| u8::from_str_radix(&bytes[at..at + 2], 16).unwrap());
+            format!("\"{}\"", bytes.map(char::from).collect::<String>())
+        }
+    };
+    for (signature, count) in [(typed.clone(), 1), (typed.replace(&bytes, &readable), 1), ("stun".to_owned(), 0)] {
+        let list = whylag(["incident", "list", text(&bundle), "--signature", &signature, "--format", "json"]);
+        assert_eq!(list.of_type("incident").len(), count, "{signature}");
+    }
+}
+
+#[test]
+fn evidence_stands_under_its_cause_and_rows_hang_alike() {
+    let folder = TempDir::new().unwrap();
+    let bundle = folder.path().join("bundle");
+    exported(&data("flush-stalls-pool.whylag"), &bundle, &[]);
+    let json = whylag(["incident", "show", text(&bundle), "--format", "json"]);
+    let incident = &json.of_type("incident")[0];
+    let shown = whylag_in("70", ["incident", "show", text(&bundle)]).stdout;
+    let lines: Vec<_> = shown.lines().collect();
+    assert!(lines.iter().all(|line| line.chars().count() <= 70 || !line.trim().contains(' ')), "{shown}");
+    let at = lines.iter().position(|line| line.starts_with("evidence")).unwrap();
+    let first = incident["causes"][0]["cause"].as_str().unwrap();
+    assert_eq!(lines[at], format!("evidence    of {first}:"));
+    assert!(lines[at + 1].starts_with("              "), "{shown}");
+    let unexplained = incident["counts"]["unexplained_ns"].as_u64().unwrap();
+    assert_eq!(shown.contains("unexplained: "), unexplained > 0 || incident["counts"]["unresolved"] != 0, "{shown}");
+}
+
+#[test]
+fn addresses_of_a_bundle_are_said_to_be_pseudonyms() {
+    let (folder, inside) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let path = |name: &str| folder.path().join(name);
+    exported(&data("shaper.whylag"), &path("bundle"), &[]);
+    extracted(&path("bundle"), inside.path());
+    let taken_out = inside.path().join("recording.whylag");
+    for file in [&path("bundle"), &taken_out] {
+        assert!(replayed(file).stderr.contains("addresses here are pseudonyms"), "{}", file.display());
+    }
+    assert_eq!(replayed(&data("shaper.whylag")).stderr, "");
+    let again = exported(&taken_out, &path("again"), &["--addresses"]).stderr;
+    assert!(again.contains("addresses in the recording are pseudonyms"), "{again}");
+    assert!(whylag(["incident", "show", text(&path("again"))]).stdout.contains("addresses are pseudonyms"));
+    let page = whylag(["report", text(&taken_out), "-o", "-"]).stdout;
+    assert!(page.contains("pseudonyms: no real host has them"));
+    let to_dash = ["incident", "export", "--from", text(&taken_out), "-o", "-"];
+    whylag(to_dash).fails_with(2, &["--output -", "it needs a file"]);
 }
 
 /// What a tenant may call its things.
@@ -387,7 +451,7 @@ fn in_other_formats(bundle: &Path) {
     let (tower, time) = folded.trim_end_matches('\n').rsplit_once(' ').unwrap();
     let levels: Vec<_> = tower.split(';').collect();
     assert_eq!((levels.len(), time), (4, "10000000"), "a thread and three frames: {folded:.200}");
-    assert!(levels[1].chars().count() <= 121 && levels[2] == levels[3], "{folded:.200}");
+    assert!(!folded.contains('…') && levels[2] == levels[3], "only drawings cut names: {folded:.200}");
     let frames = |value: &Value| value.to_string().contains(&serde_json::to_string(levels[3]).unwrap());
     for format in ["speedscope", "firefox"] {
         assert!(frames(&serde_json::from_slice(&drawn(bundle, "cpu", format)).unwrap()), "{format}: {folded:.200}");

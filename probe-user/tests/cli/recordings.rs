@@ -4,7 +4,7 @@ use crate::made::Made;
 use crate::whylag::whylag;
 use probe_user::flame::Flame;
 use probe_user::pipeline::Collector;
-use probe_user::source::recording::Reader;
+use probe_user::source::recording::{Compression, Reader, Writer};
 use proptest::prelude::*;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -27,17 +27,76 @@ fn a_cut_recording_gives_all_that_can_be_read_then_says_so() {
     assert_eq!(run.of_type("summary").len(), 1);
 }
 
+/// Where the blocks of a recording begin.
+fn blocks(file: &[u8]) -> Vec<usize> {
+    let is_one = |at: &usize| file[*at..].starts_with(b"\x8bblock\r\n");
+    (0..file.len()).filter(is_one).collect()
+}
+
+/// Each block in turn: what ends otherwise than it did has no verdict.
 #[test]
-fn a_damaged_recording_gives_all_before_the_damage_then_says_so() {
-    let mut bytes = Made::story().file(0);
-    let middle = bytes.len() / 2;
-    // longer than any record of the kernel's, so that the head of one is hit
-    bytes[middle..middle + 300].fill(0xff);
-    let damaged = on_disk(&bytes);
-    let run = whylag(["replay", "--format", "json", damaged.path().to_str().unwrap()]);
-    assert!(run.status == 1 || run.of_type("loss")[0]["undecodable"].as_u64() > Some(0), "{}", run.stderr);
-    assert_eq!(run.of_type("summary").len(), 1);
-    assert!(!run.stderr.contains("panicked"));
+fn damage_in_the_middle_is_told_with_its_place_counted_and_concluded_from_by_no_check() {
+    let whole = Made::story().file(0);
+    let key = |line: &serde_json::Value| [&line["started_at"], &line["outcome"], &line["slow"]].map(Clone::clone);
+    let replayed = |file: &NamedTempFile| whylag(["replay", "--format", "json", file.path().to_str().unwrap()]);
+    let sound: Vec<_> = replayed(&on_disk(&whole)).of_type("journey").iter().map(key).collect();
+    let blocks = blocks(&whole);
+    for (number, pair) in blocks.windows(2).enumerate().take(blocks.len() - 2) {
+        let damaged = on_disk(&damaged_at(&whole, (pair[0] + 40).midpoint(pair[1])));
+        let run = replayed(&damaged);
+        let place = format!("damaged at bytes {} to {}", pair[0], pair[1]);
+        run.fails_with(1, &["only a part of", damaged.path().to_str().unwrap(), &place]);
+        assert_eq!(run.of_type("summary").len(), 1);
+        let loss = &run.of_type("loss")[0];
+        assert!(loss["unreadable"].as_u64() > Some(0) && loss["undecodable"] == 0 && loss["lost"] == 0, "{loss}");
+        // Without the first block nobody knows how the run judged.
+        for journey in run.of_type("journey").iter().filter(|_| number > 0) {
+            let unresolved = journey["verdict"]["status"] == "unresolved";
+            assert!(sound.contains(&key(journey)) || unresolved, "without block {number}: {journey}");
+        }
+    }
+    let text = whylag(["replay", on_disk(&damaged_at(&whole, blocks[2] + 60)).path().to_str().unwrap()]);
+    assert!(text.stdout.contains("of the recording could not be read"), "{}", text.stdout);
+}
+
+fn damaged_at(whole: &[u8], at: usize) -> Vec<u8> {
+    let mut bytes = whole.to_vec();
+    bytes[at] ^= 1;
+    bytes
+}
+
+/// The bundle of a damaged recording replays to the same, is whole in itself, and says what is missing.
+#[test]
+fn a_damaged_recording_and_the_bundle_of_it_tell_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let [recording, bundle] = ["recording", "bundle"].map(|name| folder.path().join(name));
+    let whole = Made::story().file(0);
+    std::fs::write(&recording, damaged_at(&whole, blocks(&whole)[3] + 60)).unwrap();
+    let [recording, bundle] = [&recording, &bundle].map(|path| path.to_str().unwrap());
+    let export = whylag(["incident", "export", "--from", recording, "-o", bundle, "--addresses"]);
+    export.fails_with(1, &["damaged at bytes", "is in the bundle"]);
+    let of_recording = whylag(["replay", "--format", "json", recording]);
+    let of_bundle = whylag(["replay", "--format", "json", bundle]);
+    assert_eq!((of_bundle.status, of_bundle.stderr.as_str()), (0, ""), "no byte of the bundle is damaged");
+    assert_eq!(of_bundle.stdout, of_recording.stdout);
+    whylag(["replay", "--strict", bundle]).fails_with(4, &[]);
+    whylag(["incident", "verify", bundle]).fails_with(0, &[]);
+    let shown = whylag(["incident", "show", bundle]).stdout;
+    assert!(shown.contains("only a part of the recording could be read") && shown.contains("unreadable"), "{shown}");
+}
+
+/// Compressed files, captures and the like are told by name.
+#[test]
+fn something_else_gets_a_hint() {
+    let recording = Made::story().file(0);
+    let zst = on_disk(&zstd::encode_all(&recording[..], 1).unwrap());
+    for command in [&["replay"][..], &["flame"], &["report", "-o", "-"], &["incident", "show"]] {
+        let run = whylag(command.iter().copied().chain([zst.path().to_str().unwrap()]));
+        run.fails_with(1, &["unzstd", zst.path().to_str().unwrap()]);
+    }
+    let recording = on_disk(&recording);
+    let show = whylag(["incident", "show", recording.path().to_str().unwrap()]);
+    show.fails_with(1, &["not a whylag bundle: it is a recording", "whylag incident export"]);
 }
 
 #[test]
@@ -68,9 +127,11 @@ fn outputs(file: &[u8]) -> usize {
         Ok(reader) => reader,
         Err(_) => return 0,
     };
-    while let Some(Ok(record)) = reader.next_record() {
+    let read = reader.drain(&mut |record| {
         collector.push(record, &mut |output| flame.push(&output));
-    }
+        Ok::<_, ()>(())
+    });
+    read.unwrap();
     collector.finish(&mut |output| {
         flame.push(&output);
         count += 1;
@@ -92,15 +153,25 @@ proptest! {
         damages in prop::collection::vec((16_usize..6000, any::<u8>()), 1..40),
         words in prop::collection::vec((16_usize..6000, prop_oneof![Just(0_u64), Just(u64::MAX), any::<u64>()]), 0..4),
     ) {
-        let mut file = Made::story().file(0);
-        for (at, byte) in damages {
+        let whole = Made::story().file(0);
+        let mut file = whole.clone();
+        for (at, byte) in &damages {
             let at = at % file.len();
-            file[at] = byte;
-        }
-        for (at, word) in words {
-            let at = (at % (file.len() - 8)).max(16);
-            file[at..at + 8].copy_from_slice(&word.to_le_bytes());
+            file[at] = *byte;
         }
         outputs(&file);
+        // In records, where no checksum keeps it from the collector.
+        let mut records: Vec<_> = Reader::new(&whole[..]).unwrap().map(Result::unwrap).collect();
+        let mut place = |at: usize, bytes: &[u8]| {
+            let record = at % records.len();
+            let record = &mut records[record];
+            let at = at % record.len();
+            record.iter_mut().skip(at).zip(bytes).for_each(|(old, new)| *old = *new);
+        };
+        damages.iter().for_each(|(at, byte)| place(*at, &[*byte]));
+        words.iter().for_each(|(at, word)| place(*at, &word.to_le_bytes()));
+        let mut writer = Writer::new(Vec::new(), Compression::None).unwrap();
+        records.iter().for_each(|record| writer.write(record).unwrap());
+        outputs(&writer.finish().unwrap());
     }
 }

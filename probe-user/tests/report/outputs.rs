@@ -190,6 +190,7 @@ fn slow(id: u64, at: u64, elapsed: u64, name: &str) -> Judged {
             cgroup: name.to_owned(),
             device: name.to_owned(),
             guest: false,
+            own: false,
         }),
         path: vec![Cause::AppFutex, Cause::StorageWriteback],
         hops: vec![hop(SERVER, "futex_do_wait"), hop(HOLDER, "balance_dirty_pages")],

@@ -136,7 +136,8 @@ impl Evidence {
         let life = self.life_at(task, at);
         let comm = life.map_or(String::new(), |life| text(&life.comm));
         let cgroup = life.map_or(String::new(), |life| life.cgroup.clone());
-        Offender { comm, task, cgroup, ..Offender::default() }
+        let own = task.tgid != 0 && task.tgid == self.own;
+        Offender { comm, task, cgroup, own, ..Offender::default() }
     }
 
     /// A thread that another record names, with its cgroup where that is known.

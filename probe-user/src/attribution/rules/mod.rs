@@ -57,7 +57,7 @@ impl Leg<'_> {
 }
 
 /// `1 packet`, `2 packets`.
-fn counted(count: u64, noun: &str) -> String {
+pub(crate) fn counted(count: u64, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{plural}")
 }

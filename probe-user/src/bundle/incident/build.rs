@@ -5,13 +5,13 @@ use super::{
     CauseRecord, Component, CountsRecord, EvidenceRecord, IncidentRecord, MomentRecord, OffenderRecord, VerdictRecord,
     clipped,
 };
-use crate::attribution::{Cause, Episode, EpisodeCause, Judged, Offender, Unresolved, Verdict};
+use crate::attribution::{Cause, Episode, EpisodeCause, Judged, Offender, Unresolved, Verdict, counted};
 use crate::clock::{DurNs, MonoNs};
-use crate::event::{Fact, InterfaceId, RunFact};
+use crate::event::{Fact, InterfaceId, RunFact, TaskId};
 use crate::journey::Outcome;
 use crate::pipeline::Output;
 use crate::sender::{Advice, QueueShare};
-use crate::sink::Names;
+use crate::sink::{By, Names};
 use crate::summary::RunSummary;
 use std::collections::HashMap;
 
@@ -75,7 +75,7 @@ impl Incident {
                 self.add(*at, "gone", target, (DurNs::ZERO, None, text), names);
             }
             Output::Episode(episode) => self.episodes.push(episode.clone()),
-            Output::Loss(report) => self.lost_events = report.lost,
+            Output::Loss(report) => self.lost_events = report.lost.saturating_add(report.unreadable),
             Output::Summary(summary) => self.summary = *summary,
             Output::Fact(Fact::Run(run)) => self.signatures = signatures(run),
             Output::Queue(share) if self.queues.len() < MOST => self.queue(share, names),
@@ -179,9 +179,19 @@ impl Incident {
         }
     }
 
-    const fn counts(&self) -> CountsRecord {
+    fn counts(&self) -> CountsRecord {
         let RunSummary { checks, slow, lost, open, unresolved, .. } = self.summary;
-        CountsRecord { checks, slow, lost, open, unresolved, worst_ns: self.worst.0, lost_events: self.lost_events }
+        let unexplained = self.episodes.iter().fold(DurNs::ZERO, |sum, episode| sum.plus(episode.unexplained));
+        CountsRecord {
+            checks,
+            slow,
+            lost,
+            open,
+            unresolved,
+            unexplained_ns: unexplained.0,
+            worst_ns: self.worst.0,
+            lost_events: self.lost_events,
+        }
     }
 
     fn symptom(&self, names: &Names) -> String {
@@ -190,17 +200,22 @@ impl Incident {
             return "no check was seen".to_owned();
         }
         let Some(worst) = self.episodes.first().filter(|episode| episode.slow + episode.lost > 0) else {
-            return format!("all of {checks} checks were healthy");
+            return match checks {
+                1 => "the only check was healthy".to_owned(),
+                checks => format!("all of {checks} checks were healthy"),
+            };
         };
         let usual = worst.baseline_p50.map_or_else(String::new, |usual| format!(", usually {usual}"));
         let others = self.episodes.iter().skip(1).filter(|episode| episode.slow + episode.lost > 0).count();
-        let others = if others == 0 { String::new() } else { format!(" and {others} more targets") };
+        let others =
+            if others == 0 { String::new() } else { format!(" and {}", counted(others as u64, "more target")) };
         let target = names.target(worst.target);
         let worst = self.worst;
+        let all = counted(checks, "check");
         let what = match (slow, lost) {
-            (0, lost) => format!("{lost} of {checks} checks lost"),
-            (slow, 0) => format!("{slow} of {checks} checks slow"),
-            (slow, lost) => format!("{slow} of {checks} checks slow and {lost} lost"),
+            (0, lost) => format!("{lost} of {all} lost"),
+            (slow, 0) => format!("{slow} of {all} slow"),
+            (slow, lost) => format!("{slow} of {all} slow and {lost} lost"),
         };
         clipped(&format!("{what} at {target}{others}: up to {worst}{usual}"))
     }
@@ -223,7 +238,7 @@ impl Incident {
         let mut factors = Vec::new();
         for (index, part) in causes.iter().enumerate().filter(|(_, part)| part.share >= NOTABLE / 2.0) {
             if index > 0 {
-                let who = part.offender.as_ref().map(OffenderRecord::named).unwrap_or_default();
+                let who = part.by().map_or(String::new(), |by| format!(", {by}"));
                 factors.push(format!("{} of the delay at {}{who}", percent(&part.cause, part.share), part.target));
             }
         }
@@ -233,13 +248,13 @@ impl Incident {
         }
         factors.extend(self.queues.iter().cloned());
         if self.retransmitted > 0 {
-            factors.push(format!("{} slow or lost checks were sent more than once", self.retransmitted));
+            factors.push(format!("{} sent more than once", counted(self.retransmitted, "slow or lost check")));
         }
         if self.late_requests > 0 {
-            factors.push(format!("{} periodic requests came late from outside", self.late_requests));
+            factors.push(format!("{} came late from outside", counted(self.late_requests, "periodic request")));
         }
         if self.lost_events > 0 {
-            factors.push(format!("{} events were lost: what happened meanwhile is not judged", self.lost_events));
+            factors.push(format!("{} lost: what happened meanwhile is not judged", counted(self.lost_events, "event")));
         }
         factors.truncate(MOST_FACTORS);
         factors.iter().map(|factor| clipped(factor)).collect()
@@ -290,24 +305,33 @@ fn cause(part: &EpisodeCause, target: String) -> CauseRecord {
         checks: part.checks,
         lost: part.lost,
         offender: part.offender.as_ref().map(OffenderRecord::new),
+        offender_ns: part.offender.as_ref().map(|_| part.offender_time.0),
         meaning: part.meaning.map(str::to_owned),
         remedy: part.cause.row().remedy.to_owned(),
     }
 }
 
+impl CauseRecord {
+    /// `by NAME (pid 1/2)`, or `most by` it, as outputs for people have it.
+    #[must_use]
+    pub fn by(&self) -> Option<String> {
+        let offender = self.offender.as_ref()?.as_offender();
+        // Older bundles do not tell how much it was.
+        let time = self.offender_ns.map_or(DurNs(self.ns), DurNs);
+        Some(By { offender: &offender, time, of: DurNs(self.ns) }.in_sentence())
+    }
+}
+
 impl OffenderRecord {
     fn new(offender: &Offender) -> Self {
-        let Offender { comm, task, cgroup, device, .. } = offender;
+        let Offender { comm, task, cgroup, device, own, .. } = offender;
         let (comm, cgroup, device) = (clipped(comm), clipped(cgroup), clipped(device));
-        Self { comm, tgid: task.tgid, tid: task.tid, cgroup, device }
+        Self { comm, tgid: task.tgid, tid: task.tid, cgroup, device, own: *own }
     }
 
-    /// `, by NAME (pid 1/2)`, or the device.
-    pub(in crate::bundle) fn named(&self) -> String {
-        match self {
-            Self { comm, .. } if comm.is_empty() => format!(", by {}", self.device),
-            Self { comm, tgid, tid, .. } => format!(", by {comm} (pid {tgid}/{tid})"),
-        }
+    fn as_offender(&self) -> Offender {
+        let Self { comm, tgid, tid, cgroup, device, own } = self.clone();
+        Offender { comm, task: TaskId { tgid, tid }, cgroup, device, own, guest: false }
     }
 }
 

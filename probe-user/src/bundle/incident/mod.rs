@@ -66,6 +66,9 @@ pub struct CountsRecord {
     pub open: u64,
     /// Slow or lost ones without a verdict.
     pub unresolved: u64,
+    /// Time of slow and lost ones for which no cause is proven, nanoseconds; not in older bundles.
+    #[serde(default)]
+    pub unexplained_ns: u64,
     /// The longest time of a slow or lost check, nanoseconds.
     pub worst_ns: u64,
     /// Events that were lost on the way; with any, nothing is sure.
@@ -110,6 +113,9 @@ pub struct CauseRecord {
     pub lost: u64,
     /// Who took most of it.
     pub offender: Option<OffenderRecord>,
+    /// How much that was, nanoseconds; `None` if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offender_ns: Option<u64>,
     /// What is true of all that the cause may mean.
     pub meaning: Option<String>,
     /// What people do about it.
@@ -129,6 +135,9 @@ pub struct OffenderRecord {
     pub cgroup: String,
     /// Device or queueing discipline; empty if it is none.
     pub device: String,
+    /// It is a thread of whylag itself.
+    #[serde(default)]
+    pub own: bool,
 }
 
 /// Something that happened.

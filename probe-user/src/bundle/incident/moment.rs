@@ -82,11 +82,11 @@ fn check(judged: &Judged, names: &Names) -> MomentRecord {
 }
 
 /// Who took the most of what the verdict's cause took.
-fn offender(judged: &Judged) -> Option<&str> {
+fn offender(judged: &Judged) -> Option<String> {
     let Verdict::Cause { cause, .. } = judged.verdict else { return None };
     let entries = judged.ledger.entries.iter().filter(|entry| entry.cause == cause);
     let offender = entries.max_by_key(|entry| entry.time())?.offender.as_ref()?;
-    Some(if offender.comm.is_empty() { &offender.device } else { &offender.comm })
+    Some(offender.name()).filter(|name| !name.is_empty())
 }
 
 fn verdict(verdict: &Verdict) -> (Option<String>, String) {
@@ -105,8 +105,8 @@ pub(super) fn percent(cause: &str, share: f64) -> String {
 /// A stall of storage.
 pub(super) fn stall(stall: &Stall, target: String, names: &Names) -> MomentRecord {
     let causes: Vec<_> = stall.causes.iter().map(|cause| cause.name()).collect();
-    let by = stall.offender.as_ref().filter(|offender| !offender.comm.is_empty());
-    let by = by.map_or_else(String::new, |offender| format!(", behind it {}", offender.comm));
+    let by = stall.offender.as_ref().filter(|offender| offender.task.tid != 0);
+    let by = by.map_or_else(String::new, |offender| format!(", behind it {}", offender.name()));
     let time = stall.to.since(stall.from);
     let victims = stall.victims.len();
     MomentRecord {

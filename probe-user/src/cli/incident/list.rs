@@ -2,13 +2,16 @@
 
 use super::ListArgs;
 use crate::attribution::CAUSES;
-use crate::bundle::{Facets, Found, search};
+use crate::bundle::{Facets, Found, Skipped, search};
 use crate::cli::args::Format;
 use crate::cli::{Outcome, UsageError, terminal};
 use crate::sink::{percent, printable};
 use anyhow::Context;
 use serde::Serialize;
 use std::io::{self, Write};
+
+/// Where further rows of an incident begin, and its path stands.
+const HANG: usize = 4;
 
 /// Runs the command. A bundle that cannot be read is a failure, when the others have been told.
 pub(super) fn run(args: &ListArgs) -> anyhow::Result<Outcome> {
@@ -27,16 +30,15 @@ pub(super) fn run(args: &ListArgs) -> anyhow::Result<Outcome> {
             failed = write(&found, args.format, &mut out).err();
         }
     });
-    let skipped = skipped.with_context(|| format!("cannot look into {}", paths(args)))?;
     failed.map_or(Ok(()), |error| Err(error).context("cannot write the list"))?;
     if count == 0 && args.format == Format::Text {
         terminal::say(&format!("no bundle in {} fits", paths(args)));
     }
-    for one in &skipped {
-        let reason = terminal::sentence(&anyhow::Error::msg(one.reason.to_string()));
-        terminal::say(&format!("{}: {reason}", one.path.display()));
+    let outcome = if skipped.is_empty() { Outcome::Healthy } else { Outcome::Broken };
+    for Skipped { path, reason } in skipped {
+        terminal::say(&format!("{}: {}", path.display(), terminal::sentence(&reason.into())));
     }
-    Ok(if skipped.is_empty() { Outcome::Healthy } else { Outcome::Broken })
+    Ok(outcome)
 }
 
 fn paths(args: &ListArgs) -> String {
@@ -75,6 +77,7 @@ fn write(found: &Found, format: Format, out: &mut impl Write) -> io::Result<()> 
         },
     );
     let started = incident.started_at.as_deref().and_then(|at| at.get(..19)).unwrap_or("-");
-    writeln!(out, "{}", printable(&format!("{started}  {verdict}  {}", incident.symptom)))?;
-    writeln!(out, "    {}", printable(&path))
+    let line = format!("{started}  {verdict}  {}", incident.symptom);
+    terminal::rows(&printable(&line), HANG).iter().try_for_each(|row| writeln!(out, "{row}"))?;
+    writeln!(out, "{:HANG$}{}", "", printable(&path))
 }

@@ -83,7 +83,7 @@ pub struct ListArgs {
     /// Label of a target, such as tap0 or web-01 (repeatable)
     #[arg(long, value_name = "LABEL")]
     pub target: Vec<String>,
-    /// What the checks look like, as it was typed (repeatable)
+    /// What the checks look like, as for attach; bytes in hex or as text (repeatable)
     #[arg(long, value_name = "SIGNATURE")]
     pub signature: Vec<String>,
     /// Text for people, or one JSON object a line

@@ -1,7 +1,8 @@
 //! `whylag incident show`: what a bundle is about, on one screen or two.
 
 use super::{ShowArgs, whole};
-use crate::bundle::{Addresses, Bundle, BundleError, IncidentRecord, Manifest, MomentRecord};
+use crate::attribution::counted;
+use crate::bundle::{Addresses, Bundle, BundleError, CauseRecord, IncidentRecord, Manifest, MomentRecord};
 use crate::cli::args::Format;
 use crate::cli::{Outcome, terminal};
 use crate::clock::DurNs;
@@ -11,7 +12,7 @@ use anyhow::Context;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::fmt::Write as _;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write as _};
 
@@ -37,7 +38,7 @@ pub(super) fn run(args: &ShowArgs) -> anyhow::Result<Outcome> {
     let shown = Shown::read(&mut bundle).with_context(|| format!("{}", args.bundle.display()))?;
     let text = match args.format {
         Format::Json => shown.json()?,
-        Format::Text => terminal::wrapped(&shown.text()),
+        Format::Text => shown.text(),
     };
     io::stdout().lock().write_all(text.as_bytes()).context("cannot write the incident")?;
     Ok(Outcome::Healthy)
@@ -111,17 +112,8 @@ impl Shown {
 
     fn why(&self, page: &mut Page) {
         let incident = &self.incident;
-        page.list(
-            "causes",
-            incident.causes.iter().map(|part| {
-                let who = part.offender.as_ref().map(|offender| match offender.comm.as_str() {
-                    "" => format!(", {}", offender.device),
-                    comm => format!(", {comm} (pid {}/{}) {}", offender.tgid, offender.tid, offender.cgroup),
-                });
-                let (time, share) = (DurNs(part.ns), percent(part.share));
-                format!("{} {share}, {time} of {} checks{}", part.cause, part.checks, who.unwrap_or_default())
-            }),
-        );
+        page.list("causes", incident.causes.iter().map(cause).chain(unexplained(incident)));
+        self.proof(page);
         if let Some(part) = incident.causes.first() {
             page.line("what helps", &part.remedy);
         }
@@ -130,15 +122,35 @@ impl Shown {
         }
         page.list("factors", incident.contributing_factors.iter().cloned());
         page.list("timeline", incident.timeline.chunk_by(are_alike).map(moments));
-        page.list("evidence", incident.evidence.iter().map(|fact| format!("{}: {}", fact.cause, fact.text)));
         page.list("actions", incident.actions.iter().cloned());
+    }
+
+    /// The evidence, each under its cause, in the order of the causes.
+    fn proof(&self, page: &mut Page) {
+        let IncidentRecord { causes, evidence, .. } = &self.incident;
+        let mut named: Vec<&str> = causes.iter().map(|part| part.cause.as_str()).collect();
+        named.extend(evidence.iter().map(|fact| fact.cause.as_str()));
+        let mut told = BTreeSet::new();
+        named.retain(|name| told.insert(*name));
+        let groups = named.iter().map(|name| (*name, evidence.iter().filter(|fact| fact.cause == **name)));
+        let lines = groups.flat_map(|(name, facts)| {
+            let facts: Vec<_> = facts.map(|fact| format!("{}{}", Page::UNDER, fact.text)).collect();
+            let head = (!facts.is_empty()).then(|| format!("of {name}:"));
+            head.into_iter().chain(facts)
+        });
+        page.list("evidence", lines);
     }
 
     fn ending(&self, page: &mut Page) {
         let losses: Option<Value> = self.losses.as_deref().and_then(|losses| serde_json::from_str(losses).ok());
         let count = |name: &str| losses.as_ref().and_then(|losses| losses.get(name)).and_then(Value::as_u64);
         let [emitted, lost, late] = ["emitted", "lost", "late"].map(|name| count(name).unwrap_or(0));
-        page.line("losses", &format!("{lost} of {emitted} events lost, {late} late"));
+        let mut losses = format!("{lost} of {} lost, {late} late", counted(emitted, "event"));
+        for (name, what) in [("unreadable", "unreadable"), ("stacks_lost", "stacks lost")] {
+            let more = count(name).filter(|count| *count > 0).map(|count| format!(", {count} {what}"));
+            losses += &more.unwrap_or_default();
+        }
+        page.line("losses", &losses);
         if let Some(cost) = &self.cost {
             page.list("own cost", host::spent(cost).into_iter().map(|(what, text)| format!("{what}: {text}")));
         }
@@ -162,6 +174,23 @@ impl Shown {
             },
         );
     }
+}
+
+fn cause(part: &CauseRecord) -> String {
+    let who = part.by().map_or(String::new(), |by| format!(", {by}"));
+    let cgroup = part.offender.as_ref().map(|offender| offender.cgroup.as_str()).filter(|cgroup| !cgroup.is_empty());
+    let cgroup = cgroup.map_or(String::new(), |cgroup| format!(", cgroup {cgroup}"));
+    let checks = counted(part.checks, "check");
+    format!("{} {}, {} of {checks}{who}{cgroup}", part.cause, percent(part.share), DurNs(part.ns))
+}
+
+/// Time without a cause, and checks without a verdict.
+fn unexplained(incident: &IncidentRecord) -> Option<String> {
+    let counts = &incident.counts;
+    let time = (counts.unexplained_ns > 0).then(|| DurNs(counts.unexplained_ns).to_string());
+    let checks = (counts.unresolved > 0).then(|| format!("{} without a verdict", counted(counts.unresolved, "check")));
+    let parts: Vec<_> = time.into_iter().chain(checks).collect();
+    (!parts.is_empty()).then(|| format!("unexplained: {}", parts.join(", ")))
 }
 
 /// Checks one after another at the same target, with the same end and cause.
@@ -206,17 +235,28 @@ fn text(bundle: &mut Bundle<File>, name: &str) -> Result<Option<String>, BundleE
 struct Page(String);
 
 impl Page {
+    /// Columns before the text.
+    const ABOUT: usize = 12;
+    /// Before what belongs to the line above.
+    const UNDER: &str = "  ";
+
     fn line(&mut self, about: &str, text: &str) {
+        self.hanging(about, text, Self::ABOUT);
+    }
+
+    fn hanging(&mut self, about: &str, text: &str, hang: usize) {
         if !text.is_empty() {
-            let _ = writeln!(self.0, "{about:<11} {}", printable(text));
+            let line = format!("{about:<0$} {1}", Self::ABOUT - 1, printable(text));
+            terminal::rows(&line, hang).iter().for_each(|row| self.0 += &format!("{row}\n"));
         }
     }
 
-    /// The first of them, and how many more there are.
+    /// The first of them, and how many more there are. Further rows of one stand a little to the right.
     fn list(&mut self, about: &str, lines: impl IntoIterator<Item = String>) {
         let lines: Vec<_> = lines.into_iter().collect();
         for (index, text) in lines.iter().take(MOST_LINES).enumerate() {
-            self.line(if index == 0 { about } else { "" }, text);
+            let under = if text.starts_with(Self::UNDER) { 2 } else { 1 };
+            self.hanging(if index == 0 { about } else { "" }, text, Self::ABOUT + under * Self::UNDER.len());
         }
         if lines.len() > MOST_LINES {
             self.line("", &format!("… and {} more, with --format json", lines.len() - MOST_LINES));

@@ -13,7 +13,8 @@ pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<Outcome> {
         args.key.as_deref().map(|path| bundle::public_key(path).with_context(|| format!("--key {}", path.display())));
     let wanted = wanted.transpose()?;
     let path = args.bundle.display().to_string();
-    let bundle = whole(&args.bundle)?;
+    let mut bundle = whole(&args.bundle)?;
+    bundle.check_sense().with_context(|| path.clone())?;
     wanted.map_or(Ok(()), |key| bundle.check_signer(&key)).with_context(|| path.clone())?;
     let signed = match (bundle.signer(), wanted) {
         (Some(key), Some(_)) => format!("signed by the key that was asked for, {}", key.fingerprint()),
@@ -21,6 +22,6 @@ pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<Outcome> {
         (None, _) => "not signed, so anybody could have made it".to_owned(),
     };
     let members = bundle.manifest().members.len();
-    writeln!(io::stdout(), "{}: whole, {members} members; {signed}", printable(&path))?;
+    writeln!(io::stdout(), "{}: whole, {members} members that make sense; {signed}", printable(&path))?;
     Ok(Outcome::Healthy)
 }

@@ -3,7 +3,7 @@
 use super::line::{Line, Look};
 use super::path;
 use super::tally::{Likeness, cause_name};
-use crate::attribution::{Absence, Cause, Entry, Judged, Lapse, LostAt, Offender, Sent, Verdict};
+use crate::attribution::{Absence, Cause, Entry, EpisodeCause, Judged, Lapse, LostAt, Offender, Sent, Verdict};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::InterfaceId;
 use crate::join::{GuestHalf, Pairing, Residence};
@@ -72,7 +72,7 @@ fn conclusion(line: Line, judged: &Judged) -> Line {
         Verdict::Unresolved(reason) => line.add(Look::Warn, "  unresolved:").flow(Look::Plain, format!(" {reason}")),
     };
     match main_offender(judged) {
-        Some(offender) => line.plain(format!("  {}", who(offender))),
+        Some(by) => line.plain(format!("  {}", by.said())),
         None => line,
     }
 }
@@ -96,7 +96,7 @@ pub(super) fn likeness(judged: &Judged) -> Likeness {
         target: judged.journey.target,
         signature: judged.journey.signature,
         cause: cause_name(&judged.verdict).unwrap_or("unresolved"),
-        offender: main_offender(judged).cloned(),
+        offender: main_offender(judged).map(|by| by.offender.key()),
     }
 }
 
@@ -110,7 +110,7 @@ fn place(judged: &Judged, names: &Names) -> Line {
     let several = names.run().is_none_or(|run| run.signatures.len() > 1);
     let line = if several { line.dim(format!("  {}", signature(judged.journey.signature, names))) } else { line };
     match main_offender(judged) {
-        Some(offender) if !offender.cgroup.is_empty() => line.dim(format!("  cgroup {}", offender.cgroup)),
+        Some(By { offender, .. }) if !offender.cgroup.is_empty() => line.dim(format!("  cgroup {}", offender.cgroup)),
         _ => line,
     }
 }
@@ -187,8 +187,8 @@ pub(super) fn labelled(label: &str, text: &str, look: Look) -> Line {
 }
 
 /// The conclusion in a sentence; `meaning` tells what is true here of all that its cause may mean.
-pub(crate) fn verdict_sentence(verdict: &Verdict, offender: Option<&Offender>, meaning: Option<&str>) -> String {
-    let by = offender.map_or(String::new(), |offender| format!(", by {}", who(offender)));
+pub(crate) fn verdict_sentence(verdict: &Verdict, by: Option<By<'_>>, meaning: Option<&str>) -> String {
+    let by = by.map_or(String::new(), |by| format!(", {}", by.in_sentence()));
     match verdict {
         Verdict::Healthy => "healthy".to_owned(),
         Verdict::Cause { cause, share } => {
@@ -202,35 +202,98 @@ pub(crate) fn verdict_sentence(verdict: &Verdict, offender: Option<&Offender>, m
     }
 }
 
-/// Whom the part with most of the time of the verdict's cause names.
-pub(crate) fn main_offender(judged: &Judged) -> Option<&Offender> {
+/// Who took a cause's time, or most of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct By<'a> {
+    pub(crate) offender: &'a Offender,
+    /// What it took.
+    pub(crate) time: DurNs,
+    /// What the cause took in all.
+    pub(crate) of: DurNs,
+}
+
+impl<'a> By<'a> {
+    /// Whom a cause of an episode names.
+    pub(crate) fn of(cause: &'a EpisodeCause) -> Option<Self> {
+        let offender = cause.offender.as_ref()?;
+        Some(Self { offender, time: cause.offender_time, of: cause.time })
+    }
+
+    /// Others took some of it too. What rounds to all of it is all.
+    pub(crate) fn is_part(self) -> bool {
+        self.time.to_string() != self.of.to_string() && self.time < self.of
+    }
+
+    /// `NAME`, or `most by NAME: 30 ms of 80 ms`.
+    pub(super) fn said(self) -> String {
+        if self.is_part() { self.in_sentence() } else { who(self.offender) }
+    }
+
+    /// `by NAME`, or `most by NAME: 30 ms of 80 ms`.
+    pub(crate) fn in_sentence(self) -> String {
+        let Self { offender, time, of } = self;
+        let who = who(offender);
+        if self.is_part() { format!("most by {who}: {time} of {of}") } else { format!("by {who}") }
+    }
+}
+
+/// Who took most of the time of the verdict's cause.
+pub(crate) fn main_offender(judged: &Judged) -> Option<By<'_>> {
     let (Verdict::Cause { cause, .. } | Verdict::Split { cause, .. }) = judged.verdict else {
         return None;
     };
-    parts(&judged.ledger.entries).into_iter().find(|part| part.cause == cause && part.offender.is_some())?.offender
+    let entries = || judged.ledger.entries.iter().filter(|entry| entry.cause == cause);
+    let mut sums: Vec<(&Offender, DurNs)> = Vec::new();
+    for entry in entries() {
+        let Some(offender) = &entry.offender else { continue };
+        match sums.iter_mut().find(|(known, _)| known.is(offender)) {
+            Some((known, sum)) => {
+                *known = if known.cgroup.is_empty() { offender } else { known };
+                *sum = sum.plus(entry.time());
+            }
+            None => sums.push((offender, entry.time())),
+        }
+    }
+    // Of equal ones the first.
+    let (offender, time) = sums.into_iter().rev().max_by_key(|(_, time)| *time)?;
+    Some(By { offender, time, of: entries().fold(DurNs::ZERO, |sum, entry| sum.plus(entry.time())) })
 }
 
 /// A thread with the numbers of process and thread, as evidence writes them, or a device.
 pub(crate) fn who(offender: &Offender) -> String {
-    let Offender { comm, task, device, .. } = offender;
+    let Offender { comm, task, device, own, guest, .. } = offender;
     let thread = match (comm.as_str(), task.tid) {
-        ("", 0) => String::new(),
         (comm, 0) => comm.to_owned(),
+        ("", tid) if tid == task.tgid => format!("pid {tid}"),
+        ("", tid) => format!("pid {}/{tid}", task.tgid),
         (comm, tid) if tid == task.tgid => format!("{comm} (pid {tid})"),
         (comm, tid) => format!("{comm} (pid {}/{tid})", task.tgid),
     };
-    let words = [thread.as_str(), device.as_str()];
+    let own = if *own { "whylag itself" } else { "" };
+    let words = [thread.as_str(), device.as_str(), own];
     let words = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ");
-    if offender.guest && !words.is_empty() { words + " in the guest" } else { words }
+    if *guest && !words.is_empty() { words + " in the guest" } else { words }
 }
 
 /// Adds whom a part names, and its cgroup.
 pub(super) fn with_offender(line: Line, offender: Option<&Offender>) -> Line {
     match offender {
-        Some(offender) if offender.cgroup.is_empty() => line.plain(format!("  {}", who(offender))),
-        Some(offender) => line.plain(format!("  {}", who(offender))).plain(format!("  cgroup {}", offender.cgroup)),
+        Some(offender) => with_who(line, &who(offender), &offender.cgroup),
         None => line,
     }
+}
+
+/// Adds who took how much of a cause, and its cgroup.
+pub(super) fn with_by(line: Line, by: Option<By<'_>>) -> Line {
+    match by {
+        Some(by) => with_who(line, &by.said(), &by.offender.cgroup),
+        None => line,
+    }
+}
+
+fn with_who(line: Line, who: &str, cgroup: &str) -> Line {
+    let line = line.plain(format!("  {who}"));
+    if cgroup.is_empty() { line } else { line.plain(format!("  cgroup {cgroup}")) }
 }
 
 /// Entries with the same cause, span and offender, summed.
@@ -247,8 +310,10 @@ struct Part<'a> {
 fn parts(entries: &[Entry]) -> Vec<Part<'_>> {
     let mut parts: Vec<Part<'_>> = Vec::new();
     for entry in entries {
-        let offender = entry.offender.as_ref();
-        let same = |part: &&mut Part<'_>| (part.cause, part.span, part.offender) == (entry.cause, entry.span, offender);
+        let same = |part: &&mut Part<'_>| {
+            (part.cause, part.span) == (entry.cause, entry.span)
+                && same_offender(part.offender, entry.offender.as_ref())
+        };
         match parts.iter_mut().find(same) {
             Some(part) => part.take(entry),
             None => parts.push(Part::of(entry)),
@@ -256,6 +321,13 @@ fn parts(entries: &[Entry]) -> Vec<Part<'_>> {
     }
     parts.sort_by_key(|part| std::cmp::Reverse(part.time));
     parts
+}
+
+fn same_offender(one: Option<&Offender>, other: Option<&Offender>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one.is(other),
+        (one, other) => one.is_none() && other.is_none(),
+    }
 }
 
 impl<'a> Part<'a> {
@@ -267,6 +339,9 @@ impl<'a> Part<'a> {
     fn take(&mut self, entry: &'a Entry) {
         self.entries += 1;
         self.time = self.time.plus(entry.time());
+        if self.offender.is_some_and(|known| known.cgroup.is_empty()) {
+            self.offender = entry.offender.as_ref();
+        }
         if entry.time() > self.longest.time() {
             self.longest = entry;
         }
@@ -348,7 +423,28 @@ pub(crate) fn percent(share: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::percent;
+    use super::{By, percent, who};
+    use crate::attribution::Offender;
+    use crate::clock::DurNs;
+    use crate::event::TaskId;
+
+    #[test]
+    fn a_thread_without_a_name_and_whylag_itself_are_told_as_such() {
+        let nameless = Offender { task: TaskId { tgid: 5, tid: 6 }, ..Offender::default() };
+        assert_eq!((who(&nameless), nameless.name()), ("pid 5/6".to_owned(), "pid 5/6".to_owned()));
+        let own = Offender { comm: "whylag".to_owned(), own: true, ..nameless };
+        assert_eq!(who(&own), "whylag (pid 5/6), whylag itself");
+    }
+
+    #[test]
+    fn who_took_a_part_is_told_with_that_part() {
+        let offender = &Offender { comm: "hog".to_owned(), ..Offender::default() };
+        let [part, whole] = [300, 800].map(DurNs::from_millis);
+        let said = |time| By { offender, time, of: whole }.in_sentence();
+        assert_eq!(said(part), "most by hog: 300 ms of 800 ms");
+        assert_eq!(said(whole), "by hog");
+        assert_eq!(said(DurNs(799_999_999)), "by hog", "what rounds to all is all");
+    }
 
     #[test]
     fn a_part_is_never_rounded_to_the_whole_or_to_nothing() {

@@ -1,8 +1,8 @@
 //! The end of a run: what happened at each target, what was lost, and what to do next.
 
-use super::check::{INDENT, labelled, percent, verdict_sentence, with_offender};
+use super::check::{By, INDENT, labelled, percent, verdict_sentence, with_by, with_offender};
 use super::line::{Line, Look};
-use crate::attribution::{Episode, EpisodeCause, Stall, Verdict};
+use crate::attribution::{Episode, EpisodeCause, Stall, Verdict, counted};
 use crate::clock::DurNs;
 use crate::event::TaskId;
 use crate::join::{HalfCounts, JoinReport};
@@ -27,9 +27,9 @@ pub(super) fn episode(episode: &Episode, names: &Names) -> Vec<Line> {
         return lines;
     }
     let main = main_cause(episode);
-    let offender = main.and_then(|cause| cause.offender.as_ref());
     let meaning = main.and_then(|cause| cause.meaning);
-    lines.push(labelled("verdict", &verdict_sentence(&episode.verdict, offender, meaning), Look::Bold));
+    let sentence = verdict_sentence(&episode.verdict, main.and_then(By::of), meaning);
+    lines.push(labelled("verdict", &sentence, Look::Bold));
     let service = episode.service.map(|service| service.of_episode(episode.slow + episode.lost));
     lines.extend(service.map(|said| labelled("service", &said, Look::Bold)));
     let shown = episode.causes.iter().take(CAUSES).filter(|cause| worth_a_line(cause));
@@ -66,7 +66,7 @@ fn worth_a_line(cause: &EpisodeCause) -> bool {
 
 fn headline(episode: &Episode, names: &Names) -> Line {
     let mut line = Line::hanging(INDENT).add(Look::Bold, names.target(episode.target));
-    line = line.plain(format!("  {}", count(episode.checks, "check")));
+    line = line.plain(format!("  {}", counted(episode.checks, "check")));
     for (count, what, look) in
         [(episode.slow, "slow", Look::Warn), (episode.lost, "lost", Look::Bad), (episode.open, "open", Look::Bad)]
     {
@@ -84,11 +84,11 @@ fn cause_line(cause: &EpisodeCause, with_meaning: bool) -> Line {
     let lost = if cause.lost == 0 { String::new() } else { format!(", {} lost", cause.lost) };
     let line = Line::hanging(INDENT)
         .plain(format!("{:>11}  ", cause.time.to_string()))
-        .dim(format!("over {:<12}", count(cause.checks, "check") + &lost))
+        .dim(format!("over {:<12}", counted(cause.checks, "check") + &lost))
         .plain(format!("{:>6}", percent(cause.share)))
         .add(Look::Bold, format!("  {}", cause.cause.name()));
     let special = special(cause).filter(|_| with_meaning).map(|meaning| format!(": {meaning}"));
-    with_offender(line, cause.offender.as_ref()).flow(Look::Dim, special.unwrap_or_default())
+    with_by(line, By::of(cause)).flow(Look::Dim, special.unwrap_or_default())
 }
 
 /// What the thread that took the time counted meanwhile; told once of each.
@@ -98,7 +98,7 @@ fn counted_line(cause: &EpisodeCause, told: &mut Vec<TaskId>) -> Option<Line> {
         return None;
     }
     told.push(offender.task);
-    Some(labelled("counted", &format!("{}: {}", offender.comm, counted.said()), Look::Dim))
+    Some(labelled("counted", &format!("{}: {}", offender.name(), counted.said()), Look::Dim))
 }
 
 /// A device that held several threads up at once.
@@ -111,12 +111,8 @@ fn stall_line(stall: &Stall) -> Line {
     }
     let line = Line::hanging(INDENT).plain(format!("{:>11}  ", stall.to.since(stall.from).to_string()));
     let line = line.add(Look::Warn, format!("{} held up {names}", stall.device));
-    let line = line.dim(format!("  {}", count(stall.checks, "check")));
+    let line = line.dim(format!("  {}", counted(stall.checks, "check")));
     with_offender(line, stall.offender.as_ref())
-}
-
-fn count(number: u64, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 /// A length as people say it: three figures up to two minutes, then the two largest units.
@@ -137,7 +133,7 @@ fn unexplained_line(episode: &Episode) -> Option<Line> {
         let line = line.add(Look::Warn, "unexplained");
         match episode.unresolved {
             0 => line,
-            unresolved => line.dim(format!("  {} without a verdict", count(unresolved, "check"))),
+            unresolved => line.dim(format!("  {} without a verdict", counted(unresolved, "check"))),
         }
     })
 }
@@ -148,7 +144,7 @@ fn loss_lines(losses: &Losses) -> Vec<Line> {
     if lost == 0 {
         return Vec::new();
     }
-    let all = format!("{lost} of {}, {}", count(checks, "check"), rate(losses.total()));
+    let all = format!("{lost} of {}, {}", counted(checks, "check"), rate(losses.total()));
     let places = losses.by_place().into_iter().map(|(place, rate)| format!("{} at {}", rate.lost, place.name()));
     let spans = losses.by_span().filter(|(_, part)| part.lost > 0);
     let spans = spans.map(|(span, part)| format!("{} of {} in {}", part.lost, part.checks, span.name()));
@@ -187,7 +183,7 @@ pub(super) fn join(report: &JoinReport) -> Vec<Line> {
     }
     if report.guest_lost > 0 {
         let text =
-            format!("its run lost {}: give whylag a larger --ring-size there", count(report.guest_lost, "event"));
+            format!("its run lost {}: give whylag a larger --ring-size there", counted(report.guest_lost, "event"));
         lines.push(labelled("guest", &text, Look::Warn));
     }
     if report.host.joined == 0 {
@@ -197,7 +193,7 @@ pub(super) fn join(report: &JoinReport) -> Vec<Line> {
 }
 
 fn halves(side: &str, counts: &HalfCounts) -> Line {
-    let line = Line::hanging(INDENT).dim(format!("{side:>11}  {}", count(counts.halves, "half check")));
+    let line = Line::hanging(INDENT).dim(format!("{side:>11}  {}", counted(counts.halves, "half check")));
     let line = line.plain(format!("  {} joined", counts.joined));
     let rest = [
         (counts.alone, "alone"),
@@ -224,6 +220,11 @@ pub(super) fn loss(report: &LossReport, dropped: u64) -> Vec<Line> {
         };
     }
     let mut lines = vec![Line::new(), line];
+    if report.unreadable > 0 {
+        let said = format!("{} of the recording could not be read", counted(report.unreadable, "record"));
+        lines.push(labelled("damaged", &said, Look::Warn));
+    }
+    lines.extend(stacks_line(report));
     if report.lost > 0 {
         lines.push(labelled("next", "the rings were full: give --ring-size a larger value", Look::Warn));
     }
@@ -231,6 +232,15 @@ pub(super) fn loss(report: &LossReport, dropped: u64) -> Vec<Line> {
         lines.push(Line::hanging(INDENT).flow(Look::Warn, text));
     }
     lines
+}
+
+/// Stacks that are missing; they change no verdict.
+fn stacks_line(report: &LossReport) -> Option<Line> {
+    let parts = [(report.stacks_lost, "lost"), (report.stacks_spared, "spared")];
+    let parts: Vec<_> =
+        parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    let look = if report.stacks_lost > 0 { Look::Warn } else { Look::Dim };
+    (!parts.is_empty()).then(|| labelled("stacks", &format!("{} of those that were due", parts.join(", ")), look))
 }
 
 /// What was not told of checks, of which there were too many at once.

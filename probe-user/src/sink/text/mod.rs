@@ -8,7 +8,7 @@ mod path;
 mod queue;
 mod tally;
 
-pub(crate) use check::{main_offender, percent, verdict_sentence, who};
+pub(crate) use check::{By, main_offender, percent, verdict_sentence, who};
 pub(crate) use ending::rate;
 
 use super::{Context, Sink};
@@ -202,6 +202,7 @@ mod tests {
         let mut sink = TextSink::new(Vec::new(), PIPE);
         sink.write(&Output::Episode(episode), Context { names: &names, dropped: 0 }).unwrap();
         let text = String::from_utf8(sink.to).unwrap();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(text.matches("it never sends").count(), 1, "{text}");
         assert!(!text.contains(Cause::AppRunqueue.row().must_be_true), "{text}");
     }

@@ -157,7 +157,7 @@ impl Group {
     /// With several groups in a second, it says which is meant.
     fn line(self, several: bool) -> Line {
         let Likeness { word, cause, offender, .. } = self.likeness;
-        let by = offender.filter(|offender| !offender.comm.is_empty()).map(|offender| format!(" by {}", offender.comm));
+        let by = offender.filter(|offender| offender.task.tid != 0).map(|offender| format!(" by {}", offender.name()));
         let which = if several { format!(" ({word}, {cause}{})", by.unwrap_or_default()) } else { String::new() };
         let times = match (self.shortest, self.longest) {
             (one, same) if one.to_string() == same.to_string() => one.to_string(),
