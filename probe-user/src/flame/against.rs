@@ -1,7 +1,7 @@
 //! One recording against another: before and after a fix, a canary and its baseline.
 
 use super::graph::{Share, Width};
-use super::tower::Tower;
+use super::tower::{Levels, Tower};
 use super::{Empty, Flame, Graph, Pair, Population};
 use crate::attribution::counted;
 use std::collections::BTreeMap;
@@ -14,8 +14,9 @@ impl Flame {
     /// When no signature has checks in both.
     pub fn against(&self, base: &Self) -> Result<Graph, Empty> {
         let mut numbers = BTreeMap::new();
-        let now = self.by_signature(&mut numbers);
-        let before = base.by_signature(&mut numbers);
+        let mut levels = Levels::default();
+        let now = self.by_signature(&mut numbers, &mut levels);
+        let before = base.by_signature(&mut numbers, &mut levels);
         let mut pair = Pair::default();
         for (signature, population) in &now {
             if let Some(other) = before.get(signature) {
@@ -47,7 +48,7 @@ impl Flame {
     }
 
     /// All checks by the name of their signature, with towers numbered for both recordings.
-    fn by_signature(&self, numbers: &mut BTreeMap<Tower, usize>) -> BTreeMap<&str, Population> {
+    fn by_signature(&self, numbers: &mut BTreeMap<Tower, usize>, levels: &mut Levels) -> BTreeMap<&str, Population> {
         let mut all: BTreeMap<&str, Population> = BTreeMap::new();
         let slow = self.slow_groups();
         let slow = slow.iter().map(|((_, signature), population)| (*signature, population));
@@ -56,7 +57,7 @@ impl Flame {
             let name = self.signatures.get(signature).map_or("", String::as_str);
             let times = population.times.iter().map(|(plan, time)| {
                 let next = numbers.len();
-                (*numbers.entry(self.built(*plan)).or_insert(next), *time)
+                (*numbers.entry(self.built(*plan, levels)).or_insert(next), *time)
             });
             let of_name = all.entry(name).or_default();
             of_name.add(&times.collect::<Vec<_>>());

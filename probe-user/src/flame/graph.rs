@@ -2,11 +2,13 @@
 
 use super::export;
 use super::svg;
-use super::tower::{Kind, Level, Tower};
+use super::tower::{Level, Tower};
 use crate::clock::DurNs;
+use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::io;
+use std::rc::Rc;
 
 /// Towers with their times, in the order in which they stand.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,9 +72,8 @@ impl Width {
 }
 
 impl Graph {
-    pub(super) fn new(measure: &'static str, title: String, note: String, mut shares: Vec<Share>) -> Self {
-        shares.sort_by(|one, two| one.drawn().cmp(two.drawn()).then_with(|| one.tower.cmp(&two.tower)));
-        Self { title, note, measure, compared_with: "healthy", shares }
+    pub(super) fn new(measure: &'static str, title: String, note: String, shares: Vec<Share>) -> Self {
+        Self { title, note, measure, compared_with: "healthy", shares: in_order(shares) }
     }
 
     /// Adds something that a reader of the graph must know.
@@ -84,7 +85,7 @@ impl Graph {
     /// nanoseconds. A differential graph has two times: in a healthy check, then in a slow one.
     #[must_use]
     pub fn folded(&self) -> String {
-        let alike = self.shares.chunk_by(|one, two| one.drawn().eq(two.drawn()));
+        let alike = self.shares.chunk_by(Share::is_drawn_as);
         alike.fold(String::new(), |all, shares| all + &line(shares) + "\n")
     }
 
@@ -122,19 +123,55 @@ impl Graph {
 }
 
 impl Share {
-    /// What it is drawn by, level by level.
-    fn drawn(&self) -> impl Iterator<Item = (Kind, &str)> {
-        self.tower.iter().map(Level::drawn)
+    fn is_drawn_as(&self, other: &Self) -> bool {
+        self.tower.len() == other.tower.len()
+            && self.tower.iter().zip(&other.tower).all(|(one, two)| one.is_drawn_as(two))
     }
 }
 
-/// Equal towers of different stacks as one.
-pub(super) fn gathered(shares: impl Iterator<Item = Share>) -> Vec<Share> {
-    let mut widths: HashMap<Tower, Width> = HashMap::new();
-    for Share { tower, width } in shares {
-        widths.entry(tower).and_modify(|sum| *sum = sum.plus(width)).or_insert(width);
+/// Towers as they stand side by side, by what they are drawn by and then by all else; equal ones as
+/// one. Of very many towers the levels are few, so each level's place is found once.
+fn in_order(mut shares: Vec<Share>) -> Vec<Share> {
+    let ranks = ranks(&shares);
+    let (mut places, mut ends) = (Vec::new(), Vec::with_capacity(shares.len()));
+    for share in &shares {
+        places.extend(share.tower.iter().map(|level| ranks.get(&Rc::as_ptr(level)).copied().unwrap_or(0)));
+        ends.push(places.len());
     }
-    widths.into_iter().map(|(tower, width)| Share { tower, width }).collect()
+    let key = |index: usize| {
+        let start = index.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
+        places.get(start..ends.get(index).copied().unwrap_or(start)).unwrap_or_default()
+    };
+    let mut order: Vec<usize> = (0..shares.len()).collect();
+    order.sort_unstable_by(|one, two| {
+        key(*one).cmp(key(*two)).then_with(|| shares[*one].tower.cmp(&shares[*two].tower))
+    });
+    let mut ordered: Vec<Share> = Vec::with_capacity(shares.len());
+    for index in order {
+        let Share { tower, width } = &mut shares[index];
+        match ordered.last_mut().filter(|last| last.tower == *tower) {
+            Some(last) => last.width = last.width.plus(*width),
+            None => ordered.push(Share { tower: std::mem::take(tower), width: *width }),
+        }
+    }
+    ordered
+}
+
+/// The place of each level among all by what it is drawn by; alike ones have the same.
+fn ranks(shares: &[Share]) -> HashMap<*const Level, u32, RandomState> {
+    let mut ranks: HashMap<*const Level, u32, RandomState> = HashMap::default();
+    let mut levels: Vec<&Rc<Level>> = Vec::new();
+    for level in shares.iter().flat_map(|share| &share.tower) {
+        if ranks.insert(Rc::as_ptr(level), 0).is_none() {
+            levels.push(level);
+        }
+    }
+    levels.sort_unstable_by(|one, two| one.drawn().cmp(&two.drawn()));
+    let alike = levels.chunk_by(|one, two| one.is_drawn_as(two));
+    for (rank, level) in (0..).zip(alike).flat_map(|(rank, alike)| alike.iter().map(move |level| (rank, level))) {
+        ranks.insert(Rc::as_ptr(level), rank);
+    }
+    ranks
 }
 
 /// The line of towers that are drawn as one.

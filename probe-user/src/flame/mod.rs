@@ -15,7 +15,7 @@ mod tower;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use block::Block;
+pub(crate) use block::{Block, Blocks};
 pub use graph::Graph;
 pub use threads::ThreadTimes;
 
@@ -29,7 +29,7 @@ use graph::{Share, Width};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime};
 use thiserror::Error;
-use tower::{Plan, Step, Tower};
+use tower::{Levels, Plan, Step, Tower};
 
 /// Most different towers kept apart; what comes later counts for its custody only.
 const MAX_TOWERS: usize = 16_384;
@@ -237,15 +237,16 @@ impl Flame {
 
     fn graph(&self, title: String, note: String, shares: impl Iterator<Item = (usize, Width)>) -> Graph {
         let shares = shares.filter(|(_, width)| !width.is_nothing());
-        let shares = shares.map(|(plan, width)| Share { tower: self.built(plan), width });
-        let mut graph = Graph::new("Delay", title, self.dated(note), graph::gathered(shares));
+        let mut levels = Levels::default();
+        let shares = shares.map(|(plan, width)| Share { tower: self.built(plan, &mut levels), width });
+        let mut graph = Graph::new("Delay", title, self.dated(note), shares.collect());
         self.note_losses(&mut graph);
         graph
     }
 
     /// A tower with the names that are known by now.
-    fn built(&self, plan: usize) -> Tower {
-        tower::built(self.towers.get(plan), &self.stacks)
+    fn built(&self, plan: usize, levels: &mut Levels) -> Tower {
+        tower::built(self.towers.get(plan), &self.stacks, levels)
     }
 
     fn note_losses(&self, graph: &mut Graph) {

@@ -4,9 +4,9 @@
 //! inferno knows a block by its text alone, and of a difference only what is left at the top of
 //! a tower. So each block goes in with its number, which comes out as what is known of it.
 
-use super::block::Lines;
-use super::graph::{Graph, Share, Width};
-use super::tower::{Kind, Level};
+use super::block::{Block, Blocks};
+use super::graph::Graph;
+use super::tower::Kind;
 use crate::clock::DurNs;
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
@@ -75,7 +75,7 @@ fn difference(now: u64, before: u64, greatest: u64) -> Color {
 
 /// Draws the graph.
 pub(super) fn draw(graph: &Graph) -> io::Result<String> {
-    let blocks = Blocks::of(graph);
+    let blocks = Drawn::of(graph);
     if blocks.width() > LONGEST {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "its times are longer than any run lasts"));
     }
@@ -103,124 +103,51 @@ fn options<'a>(graph: &Graph) -> Options<'a> {
     options
 }
 
-/// A level of one or more towers that stand side by side on the same levels.
+/// The blocks of a drawing by their number, and its towers as inferno takes them.
 #[derive(Debug)]
-struct Block {
-    /// `None` for the one under all.
-    kind: Option<Kind>,
-    text: String,
-    now: u64,
-    before: Option<u64>,
-    lines: Lines,
-}
-
-impl Block {
-    /// The one under all.
-    fn all() -> Self {
-        Self { kind: None, text: "all".to_owned(), now: 0, before: None, lines: Lines::default() }
-    }
-
-    fn of(level: &Level) -> Self {
-        Self { kind: Some(level.kind), text: level.label(), ..Self::all() }
-    }
-
-    fn add(&mut self, width: Width) {
-        self.now = self.now.saturating_add(width.now().0);
-        let before = width.before().map(|before| before.0);
-        self.before = before.map(|before| before.saturating_add(self.before.unwrap_or(0))).or(self.before);
-    }
-
-    /// `861 ms, 98.10%`, and in a differential graph what is compared with it.
-    fn told(&self, percent: &str, compared_with: &str) -> String {
-        let before = self.before.map_or_else(String::new, |before| format!("; {compared_with} {}", DurNs(before)));
-        // All else comes escaped out of inferno; names of source files do not go through it.
-        // The drawing's script takes what stands behind the last `(` for what is told.
-        let lines = self.lines.told(self.now).replace('(', "[").replace(')', "]");
-        let lines = maud::html! { (lines) }.into_string();
-        format!("{}, {percent}{before}{lines}", DurNs(self.now))
-    }
-}
-
-/// All blocks of a drawing by their number, and its towers as inferno takes them.
-#[derive(Debug)]
-struct Blocks {
+struct Drawn {
     blocks: Vec<Block>,
     lines: Vec<String>,
     compared_with: &'static str,
+    /// The greatest difference of any block.
+    greatest: u64,
 }
 
-impl Blocks {
+impl Drawn {
     fn of(graph: &Graph) -> Self {
-        let mut blocks = Self { blocks: vec![Block::all()], lines: Vec::new(), compared_with: graph.compared_with };
-        let mut towers = Vec::with_capacity(graph.shares.len());
-        let (mut path, mut last): (Vec<usize>, &[Level]) = (Vec::new(), &[]);
-        for Share { tower, width } in &graph.shares {
-            let shared = last.iter().zip(tower).take_while(|(one, two)| one.drawn() == two.drawn()).count();
-            path.truncate(shared);
-            for level in tower.iter().skip(shared) {
-                path.push(blocks.blocks.len());
-                blocks.blocks.push(Block::of(level));
-            }
-            blocks.stand(&path, tower, *width);
-            towers.push((path.clone(), width.now().0));
-            last = tower;
-        }
-        blocks.lines = blocks.drawn_lines(towers);
-        blocks
+        let Blocks { wide, greatest, .. } = graph.blocks(NARROWEST);
+        let mut drawn = Self { blocks: wide, lines: Vec::new(), compared_with: graph.compared_with, greatest };
+        drawn.lines = drawn.drawn_lines();
+        drawn
     }
 
-    /// A line for each tower of blocks that are wide enough to be drawn. Those that differ in
-    /// narrower ones alone are one line.
-    fn drawn_lines(&self, towers: Vec<(Vec<usize>, u64)>) -> Vec<String> {
-        let narrow = self.width() / NARROWEST;
-        let is_drawn = |number: &usize| self.blocks.get(*number).is_some_and(|block| block.now >= narrow);
-        let mut drawn: Vec<(Vec<usize>, u64)> = Vec::new();
-        for (mut path, time) in towers {
-            // The lowest block stays: all of them together are the full width.
-            path.truncate(path.iter().take_while(|number| is_drawn(number)).count().max(1));
-            match drawn.last_mut() {
-                Some((last, sum)) if *last == path => *sum = sum.saturating_add(time),
-                _ => drawn.push((path, time)),
-            }
-        }
-        let line = |(path, time): &(Vec<usize>, u64)| {
-            let names: Vec<_> = path.iter().map(|number| self.name(*number)).collect();
-            format!("{} {time}", names.join(";"))
-        };
-        drawn.iter().map(line).collect()
+    fn drawn(&self) -> impl Iterator<Item = (usize, &Block)> {
+        self.blocks.iter().enumerate()
     }
 
-    /// Adds a tower of the blocks of these numbers.
-    fn stand(&mut self, path: &[usize], tower: &[Level], width: Width) {
-        for number in path.iter().chain([&0]) {
-            if let Some(block) = self.blocks.get_mut(*number) {
-                block.add(width);
-            }
-        }
-        for (number, level) in path.iter().zip(tower) {
-            if let (Some(block), Some(place)) = (self.blocks.get_mut(*number), &level.place) {
-                block.lines.add(place, width);
-            }
-        }
+    /// A line for each tower of blocks that are drawn. Those that differ in others alone are one line.
+    fn drawn_lines(&self) -> Vec<String> {
+        let mut towers = Towers::default();
+        let standing = self.drawn().filter(|(_, block)| block.level > 0);
+        standing.for_each(|(number, block)| towers.push(block, self.name(number)));
+        towers.finish()
     }
 
     /// What inferno knows the block by.
     fn name(&self, number: usize) -> String {
-        self.blocks.get(number).map_or_else(String::new, |block| format!("{}{MARK}{number}", block.text))
+        self.blocks.get(number).map_or_else(String::new, |block| format!("{}{MARK}{number}", block.text()))
     }
 
     fn width(&self) -> u64 {
-        self.blocks.first().map_or(0, |all| all.now)
+        self.blocks.first().map_or(0, |all| all.now.0)
     }
 
     fn palette(&self) -> PaletteMap {
-        let differences = self.blocks.iter().filter_map(|block| Some(block.now.abs_diff(block.before?)));
-        let greatest = differences.max().unwrap_or(0);
         let mut palette = PaletteMap::default();
-        for (number, block) in self.blocks.iter().enumerate() {
+        for (number, block) in self.drawn() {
             let colour = match block.before {
-                Some(before) => difference(block.now, before, greatest),
-                None => block.kind.map_or(ALL, colour),
+                Some(before) => difference(block.now.0, before.0, self.greatest),
+                None => block.kind().map_or(ALL, colour),
             };
             palette.insert(if number == 0 { String::new() } else { self.name(number) }, colour);
         }
@@ -249,9 +176,64 @@ impl Blocks {
             let block = self.blocks.get(number.parse::<usize>().ok()?)?;
             let percent = told.rsplit_once(", ")?.1.trim_end_matches(')');
             let rest = unmarked(rest, text);
-            Some(format!("{text} ({})</title>{rest}", block.told(percent, self.compared_with)))
+            Some(format!("{text} ({})</title>{rest}", told_of(block, percent, self.compared_with)))
         });
         told.unwrap_or_else(|| piece.to_owned())
+    }
+}
+
+/// `861 ms, 98.10%`, and in a differential graph what is compared with it.
+fn told_of(block: &Block, percent: &str, compared_with: &str) -> String {
+    let before = block.before.map_or_else(String::new, |before| format!("; {compared_with} {before}"));
+    // All else comes escaped out of inferno; names of source files do not go through it.
+    // The drawing's script takes what stands behind the last `(` for what is told.
+    let lines = block.lines().replace('(', "[").replace(')', "]");
+    let lines = maud::html! { (lines) }.into_string();
+    format!("{}, {percent}{before}{lines}", block.now)
+}
+
+/// Blocks from left to right to lines of what stands on each other.
+#[derive(Debug, Default)]
+struct Towers {
+    /// Names and right edges of the blocks that stand where the next line begins, from below.
+    standing: Vec<(String, DurNs)>,
+    /// Where the next line begins.
+    at: DurNs,
+    lines: Vec<String>,
+}
+
+impl Towers {
+    fn push(&mut self, block: &Block, name: String) {
+        while self.standing.last().is_some_and(|(_, end)| *end <= block.start) {
+            self.end();
+        }
+        self.line_to(block.start);
+        self.standing.push((name, block.end()));
+    }
+
+    /// The topmost block ends.
+    fn end(&mut self) {
+        if let Some((_, end)) = self.standing.last() {
+            self.line_to(*end);
+            self.standing.pop();
+        }
+    }
+
+    fn line_to(&mut self, end: DurNs) {
+        let time = end.minus(self.at);
+        if time == DurNs::ZERO {
+            return;
+        }
+        self.at = end;
+        let names: Vec<_> = self.standing.iter().map(|(name, _)| name.as_str()).collect();
+        self.lines.push(format!("{} {}", names.join(";"), time.0));
+    }
+
+    fn finish(mut self) -> Vec<String> {
+        while !self.standing.is_empty() {
+            self.end();
+        }
+        self.lines
     }
 }
 

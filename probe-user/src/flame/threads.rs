@@ -5,8 +5,8 @@
 //! their frames may get names late. Straight from counts to towers, without text in between.
 
 use super::Empty;
-use super::graph::{Graph, Share, Width, gathered};
-use super::tower::{self, Kind, Level, Tower};
+use super::graph::{Graph, Share, Width};
+use super::tower::{self, Kind, Level, Levels, Tower};
 use crate::attribution::counted;
 use crate::attribution::{Activity, Doing};
 use crate::clock::{DurNs, MonoNs};
@@ -14,6 +14,7 @@ use crate::event::{Fact, TaskId};
 use crate::pipeline::Output;
 use crate::sink::Names;
 use crate::stack::{StackTable, Taken, TakenFact};
+use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -31,8 +32,8 @@ pub struct ThreadTimes {
     names: Names,
     stacks: StackTable,
     /// Names of threads, as activities or samples came.
-    comms: HashMap<TaskId, Rc<str>>,
-    samples: HashMap<Sampled, DurNs>,
+    comms: HashMap<TaskId, Rc<str>, RandomState>,
+    samples: HashMap<Sampled, DurNs, RandomState>,
     sampled: u64,
     waits: HashMap<Waited, DurNs>,
     wait_count: u64,
@@ -154,11 +155,11 @@ impl ThreadTimes {
         if self.sampled == 0 {
             return Err(Empty::NoSample);
         }
-        let shares = self
-            .samples
-            .iter()
-            .map(|(sampled, time)| Share { tower: self.sampled_tower(sampled), width: Width::Of(*time) });
-        let shares = gathered(shares);
+        let mut levels = Levels::default();
+        let shares = self.samples.iter();
+        let shares = shares
+            .map(|(sampled, time)| Share { tower: self.sampled_tower(sampled, &mut levels), width: Width::Of(*time) })
+            .collect::<Vec<_>>();
         let title =
             format!("whylag: watched threads on a CPU, {} samples; the full width is {}", self.sampled, whole(&shares));
         let note = "from below: thread, its program, the kernel; a sample stands for the time until the next";
@@ -174,9 +175,11 @@ impl ThreadTimes {
         if waits.is_empty() {
             return Err(Empty::NoWait);
         }
-        let shares =
-            waits.iter().map(|(waited, time)| Share { tower: self.waited_tower(waited), width: Width::Of(*time) });
-        let shares = gathered(shares);
+        let mut levels = Levels::default();
+        let shares = waits.iter();
+        let shares = shares
+            .map(|(waited, time)| Share { tower: self.waited_tower(waited, &mut levels), width: Width::Of(*time) })
+            .collect::<Vec<_>>();
         let title = format!(
             "whylag: watched threads off their CPU, {} waits; the full width is {}",
             self.wait_count,
@@ -197,27 +200,30 @@ impl ThreadTimes {
         graph
     }
 
-    fn sampled_tower(&self, sampled: &Sampled) -> Tower {
-        let mut tower = self.thread_tower(&sampled.comm, sampled.user);
+    fn sampled_tower(&self, sampled: &Sampled, levels: &mut Levels) -> Tower {
+        let mut tower = self.thread_tower(&sampled.comm, sampled.user, levels);
         let kernel = sampled.kernel.iter().rev();
-        tower.extend(kernel.map(|address| Level::new(Kind::Kernel, &self.names.symbol(*address))));
+        tower.extend(kernel.map(|address| levels.one(Level::new(Kind::Kernel, &self.names.symbol(*address)))));
         tower
     }
 
-    fn waited_tower(&self, waited: &Waited) -> Tower {
-        let mut tower = self.thread_tower(&waited.comm, waited.user);
-        tower.extend(waited.frames.iter().map(|function| Level::new(Kind::Kernel, function)));
-        if waited.ready {
-            tower.push(Level::new(Kind::Ready, "waits for a CPU"));
-        }
+    fn waited_tower(&self, waited: &Waited, levels: &mut Levels) -> Tower {
+        let mut tower = self.thread_tower(&waited.comm, waited.user, levels);
+        let kernel = waited.frames.iter().map(|function| Level::new(Kind::Kernel, function));
+        let ready = waited.ready.then(|| Level::new(Kind::Ready, "waits for a CPU"));
         let kind = if waited.ready { Kind::Instead } else { Kind::Waker };
-        tower.extend(waited.ended.as_deref().map(|name| Level::new(kind, tower::named(name))));
+        let ended = waited.ended.as_deref().map(|name| Level::new(kind, tower::named(name)));
+        tower.extend(kernel.chain(ready).chain(ended).map(|level| levels.one(level)));
         tower
     }
 
-    fn thread_tower(&self, comm: &str, user: Option<u32>) -> Tower {
-        let mut tower = vec![Level::new(Kind::Thread, tower::named(comm))];
-        tower.extend(user.into_iter().flat_map(|stack| tower::of_stack(&self.stacks, stack)));
+    fn thread_tower(&self, comm: &str, user: Option<u32>, levels: &mut Levels) -> Tower {
+        let depth = user.map_or(0, |stack| self.stacks.frame_numbers(stack).len());
+        let mut tower = Tower::with_capacity(depth + 8);
+        tower.push(levels.one(Level::new(Kind::Thread, tower::named(comm))));
+        if let Some(stack) = user {
+            levels.put_stack(&mut tower, &self.stacks, stack);
+        }
         tower
     }
 }

@@ -4,6 +4,9 @@ use crate::attribution::{Cause, Entry, Gap, Sampled};
 use crate::clock::DurNs;
 use crate::sink::printable;
 use crate::stack::{FrameFact, Function, ModuleFact, StackTable};
+use foldhash::fast::RandomState;
+use std::collections::HashSet;
+use std::rc::Rc;
 
 /// Most characters of a level in a drawing; other formats have all.
 const LONGEST: usize = 120;
@@ -68,8 +71,8 @@ impl Place {
     }
 }
 
-/// Levels from below.
-pub(super) type Tower = Vec<Level>;
+/// Levels from below; one that stands in many towers is kept once.
+pub(super) type Tower = Vec<Rc<Level>>;
 
 impl Level {
     pub(super) fn new(kind: Kind, name: &str) -> Self {
@@ -100,18 +103,51 @@ impl Level {
     pub(super) fn drawn(&self) -> (Kind, &str) {
         (self.kind, &self.text)
     }
+
+    /// Whether the two are drawn as one where they stand side by side.
+    pub(super) fn is_drawn_as(self: &Rc<Self>, other: &Rc<Self>) -> bool {
+        Rc::ptr_eq(self, other) || self.drawn() == other.drawn()
+    }
 }
 
-/// The functions of a program that a stack stands in, outermost first.
-pub(super) fn of_stack(stacks: &StackTable, stack: u32) -> Vec<Level> {
-    let mut levels = Vec::new();
-    for (frame, module) in stacks.frames(stack).rev() {
-        if frame.functions.is_empty() {
-            levels.push(Level::new(Kind::User, &nameless(frame, module)));
+/// Levels that were built, each once. The frames of a hundred thousand stacks are few.
+#[derive(Debug, Default)]
+pub(super) struct Levels {
+    built: HashSet<Rc<Level>, RandomState>,
+    /// By the number of the frame: its functions, outermost first.
+    frames: hashbrown::HashMap<u32, Box<[Rc<Level>]>, RandomState>,
+}
+
+impl Levels {
+    pub(super) fn one(&mut self, level: Level) -> Rc<Level> {
+        if let Some(built) = self.built.get(&level) {
+            return Rc::clone(built);
         }
-        levels.extend(frame.functions.iter().rev().map(of_function));
+        let level = Rc::new(level);
+        self.built.insert(Rc::clone(&level));
+        level
     }
-    levels
+
+    /// Puts the functions of a program that a stack stands in on a tower, outermost first.
+    pub(super) fn put_stack(&mut self, tower: &mut Tower, stacks: &StackTable, stack: u32) {
+        for number in stacks.frame_numbers(stack).iter().rev() {
+            if let Some(functions) = self.frames.get(number) {
+                tower.extend_from_slice(functions);
+                continue;
+            }
+            let functions = self.of_frame(stacks, *number);
+            tower.extend_from_slice(&functions);
+            self.frames.insert(*number, functions);
+        }
+    }
+
+    fn of_frame(&mut self, stacks: &StackTable, number: u32) -> Box<[Rc<Level>]> {
+        let Some((frame, module)) = stacks.frame(number) else { return Box::default() };
+        if frame.functions.is_empty() {
+            return Box::new([self.one(Level::new(Kind::User, &nameless(frame, module)))]);
+        }
+        frame.functions.iter().rev().map(|function| self.one(of_function(function))).collect()
+    }
 }
 
 fn of_function(function: &Function) -> Level {
@@ -137,12 +173,12 @@ pub(super) enum Step {
 pub(super) type Plan = Vec<Step>;
 
 /// Builds a tower with the names that are known by now.
-pub(super) fn built(plan: &[Step], stacks: &StackTable) -> Tower {
+pub(super) fn built(plan: &[Step], stacks: &StackTable, levels: &mut Levels) -> Tower {
     let mut tower = Tower::with_capacity(plan.len());
     for step in plan {
         match step {
-            Step::Level(level) => tower.push(level.clone()),
-            Step::Stack(stack) => tower.extend(of_stack(stacks, *stack)),
+            Step::Level(level) => tower.push(levels.one(level.clone())),
+            Step::Stack(stack) => levels.put_stack(&mut tower, stacks, *stack),
         }
     }
     tower

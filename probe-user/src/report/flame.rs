@@ -5,15 +5,15 @@ use super::Report;
 use super::chart::{ROOM, place};
 use super::words::{capital, counted, ratio};
 use crate::clock::DurNs;
-use crate::flame::{Block, Empty, Graph};
+use crate::flame::{Block, Blocks, Empty, Graph};
 use maud::{Markup, html};
 
 /// Height of a block.
 const ROW: u32 = 19;
 /// Blocks drawn at most, the widest.
 const MOST: usize = 1_500;
-/// Narrower blocks are not drawn.
-const NARROWEST: f64 = 0.000_3;
+/// Blocks narrower than one of so many parts of the full width are not drawn.
+const PARTS: u64 = 3_333;
 
 pub(super) fn section(report: &Report) -> Markup {
     html! {
@@ -38,7 +38,7 @@ fn further(id: &str, name: &str, graph: Result<Graph, Empty>) -> Markup {
 }
 
 fn drawing(id: &str, name: &str, graph: &Graph) -> Markup {
-    let blocks = graph.blocks();
+    let Blocks { wide: blocks, left_out, .. } = graph.blocks(PARTS);
     let whole = blocks.first().map_or(0, |all| all.now.0);
     let drawn = widest(&blocks, whole);
     let levels = drawn.iter().map(|block| block.level).max().unwrap_or(0) + 1;
@@ -56,9 +56,9 @@ fn drawing(id: &str, name: &str, graph: &Graph) -> Markup {
                 aria-label={ "Flame graph: " (name) } data-ns=(whole) {
                 @for block in &drawn { (tower_block(block, whole, height)) }
             }
-            @if drawn.len() < blocks.len() {
+            @if drawn.len() < blocks.len() + left_out {
                 p class="note" {
-                    (counted((blocks.len() - drawn.len()) as u64, "block")) " too narrow to see left out; "
+                    (counted((blocks.len() + left_out - drawn.len()) as u64, "block")) " too narrow to see left out; "
                         code { "whylag flame" } " draws them all."
                 }
             }
@@ -68,7 +68,7 @@ fn drawing(id: &str, name: &str, graph: &Graph) -> Markup {
 
 /// Blocks that can be seen, and of those the widest.
 fn widest(blocks: &[Block], whole: u64) -> Vec<&Block> {
-    let wide = |block: &&Block| block.level == 0 || ratio(block.now.0, whole) >= NARROWEST;
+    let wide = |block: &&Block| block.level == 0 || block.now.0 >= (whole / PARTS).max(1);
     let mut drawn: Vec<&Block> = blocks.iter().filter(wide).collect();
     if drawn.len() > MOST {
         let mut widths: Vec<u64> = drawn.iter().map(|block| block.now.0).collect();
@@ -86,7 +86,7 @@ fn tower_block(block: &Block, whole: u64, height: u32) -> Markup {
     let label = if part.1 < ROOM { "tiny" } else { "" };
     let inner = html! {
         rect width="100%" height=(ROW - 1) {}
-        text class=(label) x="3" y="13" { (block.text) }
+        text class=(label) x="3" y="13" { (block.text()) }
     };
     let drawn = place(part, height - ROW * (block.level + 1), ROW, &class, &inner);
     html! { g role="treeitem" aria-level=(block.level + 1) { title { (told) } (drawn) } }
@@ -99,12 +99,12 @@ fn told(block: &Block, whole: u64) -> String {
         let sign = if block.now >= before { "+" } else { "−" };
         format!("; healthy {before}, {sign}{}", DurNs(block.now.0.abs_diff(before.0)))
     });
-    format!("{}: {}, {share:.1} %{healthy}{}", block.text, block.now, block.lines())
+    format!("{}: {}, {share:.1} %{healthy}{}", block.text(), block.now, block.lines())
 }
 
 /// The colour: by kind, or by the difference in five steps.
 fn class(block: &Block, whole: u64) -> String {
-    let Some(before) = block.before else { return format!("k-{}", block.kind) };
+    let Some(before) = block.before else { return format!("k-{}", block.word()) };
     let difference = ratio(block.now.0.abs_diff(before.0), whole);
     let step = match difference {
         d if d >= 0.5 => 4,

@@ -2,6 +2,7 @@
 
 use super::{FrameFact, ModuleFact, StackEnd, StackFact};
 use crate::event::Fact;
+use foldhash::fast::RandomState;
 use std::collections::HashMap;
 
 /// Most frames kept; a busy host's stacks hold some ten thousand.
@@ -11,12 +12,15 @@ const MAX_STACKS: usize = 1 << 17;
 /// Most modules kept.
 const MAX_MODULES: usize = 1 << 14;
 
+/// Facts by their numbers.
+type Known<T> = HashMap<u32, T, RandomState>;
+
 /// Modules, frames and stacks by their numbers. Beyond its limits nothing new is learnt.
 #[derive(Debug, Default)]
 pub struct StackTable {
-    modules: HashMap<u32, ModuleFact>,
-    frames: HashMap<u32, FrameFact>,
-    stacks: HashMap<u32, StackFact>,
+    modules: Known<ModuleFact>,
+    frames: Known<FrameFact>,
+    stacks: Known<StackFact>,
 }
 
 impl StackTable {
@@ -42,17 +46,26 @@ impl StackTable {
         self.stacks.get(&stack).map(|stack| stack.end)
     }
 
+    /// The numbers of a stack's frames, innermost first; none if it is not known.
+    #[must_use]
+    pub fn frame_numbers(&self, stack: u32) -> &[u32] {
+        self.stacks.get(&stack).map_or(&[], |stack| &stack.frames)
+    }
+
+    /// A frame and its module, as far as they are known.
+    #[must_use]
+    pub fn frame(&self, number: u32) -> Option<(&FrameFact, Option<&ModuleFact>)> {
+        let frame = self.frames.get(&number)?;
+        Some((frame, frame.module.and_then(|module| self.modules.get(&module))))
+    }
+
     /// The frames of a stack, innermost first, with the module of each; none if it is not known.
     pub fn frames(&self, stack: u32) -> impl DoubleEndedIterator<Item = (&FrameFact, Option<&ModuleFact>)> {
-        let frames = self.stacks.get(&stack).map_or(&[][..], |stack| &stack.frames);
-        frames.iter().filter_map(|frame| self.frames.get(frame)).map(|frame| {
-            let module = frame.module.and_then(|module| self.modules.get(&module));
-            (frame, module)
-        })
+        self.frame_numbers(stack).iter().filter_map(|number| self.frame(*number))
     }
 }
 
-fn keep<T: Clone>(known: &mut HashMap<u32, T>, id: u32, fact: &T, most: usize) {
+fn keep<T: Clone>(known: &mut Known<T>, id: u32, fact: &T, most: usize) {
     if known.len() < most || known.contains_key(&id) {
         known.insert(id, fact.clone());
     }

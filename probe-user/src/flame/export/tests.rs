@@ -1,5 +1,5 @@
 use super::super::graph::{Graph, Share, Width};
-use super::super::tower::{Kind, Level, Place};
+use super::super::tower::{Kind, Level, Place, Tower};
 use super::pprof::Profile;
 use super::*;
 use crate::clock::DurNs;
@@ -7,18 +7,19 @@ use flate2::read::GzDecoder;
 use prost::Message;
 use serde_json::Value;
 use std::io::Read;
+use std::rc::Rc;
 
 /// Longer than one weight of the Firefox Profiler.
 const LONG: u64 = 5_000_000_001;
 const HOSTILE: &str = "</script><b>\"';\u{202e}";
 
-fn tower(texts: &[&str], line: u32) -> Vec<Level> {
+fn tower(texts: &[&str], line: u32) -> Tower {
     let thread = Level::new(Kind::Thread, "server");
     let functions = texts.iter().map(|text| Level {
         place: Some(Place { file: "/src/serve.rs".to_owned(), line }),
         ..Level::new(Kind::User, text)
     });
-    std::iter::once(thread).chain(functions).collect()
+    std::iter::once(thread).chain(functions).map(Rc::new).collect()
 }
 
 fn graph(widths: [Width; 3]) -> Graph {
