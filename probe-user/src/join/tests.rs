@@ -27,7 +27,7 @@ fn outside(from: u64, to: u64) -> Story {
 /// The same without an end.
 fn never_back(from: u64, until: u64, outcome: Outcome) -> Story {
     let mut story = Story::new();
-    story.hooks(&["kfree_skb"]).stamp(from - 40, Stage::PnicRx, None).stamp(from, Stage::VnicTx, None);
+    story.hooks(&["kfree_skb", "sched_switch"]).stamp(from - 40, Stage::PnicRx, None).stamp(from, Stage::VnicTx, None);
     story.ends(until, outcome);
     story
 }

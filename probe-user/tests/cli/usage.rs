@@ -13,68 +13,63 @@ fn every_flag_of_join_is_in_its_help() {
     }
 }
 
+/// Commands and what their help must tell of.
+const DOCUMENTED: &[(&[&str], &[&str])] = &[
+    (
+        &["attach"],
+        &[
+            "--signature",
+            "--duration",
+            "--count",
+            "--threshold",
+            "--format",
+            "--record",
+            "--pnic",
+            "--vnic",
+            "--netns",
+            "--pid",
+            "--container",
+            "--check",
+            "--strict",
+            "--lost-after",
+            "--ring-size",
+            "--debuginfod",
+            "--send",
+            "[TARGET]...",
+        ],
+    ),
+    (&["replay"], &["[FILE]", "--pnic", "--vnic", "--signature", "--threshold", "--format", "--check", "--strict"]),
+    (&["doctor"], &["--json"]),
+    (
+        &["flame"],
+        &[
+            "<FILE>",
+            "--kind",
+            "delay",
+            "diff",
+            "offcpu",
+            "timeline",
+            "--against",
+            "--format",
+            "svg",
+            "folded",
+            "pprof",
+            "--output",
+        ],
+    ),
+    (&["incident", "export"], &["--from", "--output", "--addresses", "--sign-key"]),
+    (&["incident", "show"], &["<BUNDLE>", "--format"]),
+    (&["incident", "list"], &["<PATH>...", "--cause", "--component", "--target", "--signature", "--format"]),
+    (&["incident", "verify"], &["<BUNDLE>", "--key"]),
+    (&[], &["attach", "replay", "join", "flame", "incident", "doctor", "signature", "explain", "Exit status"]),
+];
+
 #[test]
 fn every_documented_flag_is_in_the_help() {
-    let help = |command: &str| whylag([command, "--help"]).stdout;
-    let attach = help("attach");
-    for flag in [
-        "--signature",
-        "--duration",
-        "--count",
-        "--threshold",
-        "--format",
-        "--record",
-        "--pnic",
-        "--vnic",
-        "--netns",
-        "--pid",
-        "--container",
-        "--check",
-        "--strict",
-        "--lost-after",
-        "--ring-size",
-        "--debuginfod",
-        "--send",
-        "[TARGET]...",
-    ] {
-        assert!(attach.contains(flag), "{flag} is missing in:\n{attach}");
-    }
-    let replay = help("replay");
-    for flag in ["[FILE]", "--pnic", "--vnic", "--signature", "--threshold", "--format", "--check", "--strict"] {
-        assert!(replay.contains(flag), "{flag} is missing in:\n{replay}");
-    }
-    assert!(help("doctor").contains("--json"));
-    let flame = help("flame");
-    for flag in [
-        "<FILE>",
-        "--kind",
-        "delay",
-        "diff",
-        "offcpu",
-        "timeline",
-        "--against",
-        "--format",
-        "svg",
-        "folded",
-        "pprof",
-        "--output",
-    ] {
-        assert!(flame.contains(flag), "{flag} is missing in:\n{flame}");
-    }
-    let incident = |command: &str| whylag(["incident", command, "--help"]).stdout;
-    for (command, flags) in [
-        ("export", &["--from", "--output", "--addresses", "--sign-key"][..]),
-        ("show", &["<BUNDLE>", "--format"]),
-        ("list", &["<PATH>...", "--cause", "--component", "--target", "--signature", "--format"]),
-        ("verify", &["<BUNDLE>", "--key"]),
-    ] {
-        let help = incident(command);
-        flags.iter().for_each(|flag| assert!(help.contains(flag), "{flag} is missing in:\n{help}"));
-    }
-    let all = whylag(["--help"]);
-    assert_eq!(all.status, 0);
-    for command in ["attach", "replay", "join", "flame", "incident", "doctor", "signature", "explain", "Exit status"] {
-        assert!(all.stdout.contains(command), "{command} is missing in:\n{}", all.stdout);
+    for (command, flags) in DOCUMENTED {
+        let run = whylag(command.iter().copied().chain(["--help"]).collect::<Vec<_>>());
+        assert_eq!(run.status, 0, "{command:?}");
+        flags.iter().for_each(|flag| assert!(run.stdout.contains(flag), "{flag} is missing in:\n{}", run.stdout));
     }
 }
 
