@@ -1,9 +1,11 @@
-//! What a flame graph of a million samples takes, beside the Perl program that made them known.
+//! What a flame graph of a million samples takes, beside the Perl programs that made them known.
 
 use std::{
-    io::Write as _,
-    path::Path,
+    env,
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
     process::{Command, Stdio},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -25,7 +27,10 @@ const SAMPLES: u32 = 1_000_000;
 const STACKS: u32 = 100_000;
 const DEPTH: u32 = 20;
 const ROUNDS: usize = 5;
-/// From Debian's package `libdevel-nytprof-perl`.
+/// Names a directory with `stackcollapse-perf.pl` and `flamegraph.pl`.
+/// <https://github.com/brendangregg/FlameGraph>
+const PROGRAMS: &str = "FLAMEGRAPH_DIR";
+/// The drawing one alone, from Debian's package `libdevel-nytprof-perl`.
 const FLAMEGRAPH: &str = "/usr/share/perl5/Devel/NYTProf/flamegraph.pl";
 
 /// From counted stacks to a drawing, and from a line for each sample to one.
@@ -44,15 +49,26 @@ pub(crate) fn run() -> Result<Vec<Row>> {
         Row::new(format!("{what}: drawn"), "ms", draw),
         Row::new(format!("{what}: both"), "ms", whole),
     ];
-    if Path::new(FLAMEGRAPH).exists() {
-        let theirs = perl(&facts)?.as_secs_f64() * 1e3;
-        let times = theirs / ours;
-        let row = Row::new("flamegraph.pl, a line for each sample", "ms", Samples::one(theirs)).ratio(times, "both");
-        rows.push(row.figure(Figure::at_least(times, 100.0, "× both")).note("without the step that collapses"));
-    } else {
-        rows.push(Row::missing("flamegraph.pl", "install libdevel-nytprof-perl"));
-    }
+    rows.push(match env::var_os(PROGRAMS).map(PathBuf::from) {
+        Some(directory) => {
+            let theirs = whole_pipeline(&facts, &directory)?;
+            beside("stackcollapse-perf.pl and flamegraph.pl", theirs, ours).note("in turn, over text")
+        }
+        None if Path::new(FLAMEGRAPH).exists() => {
+            let theirs = drawn_by(Path::new(FLAMEGRAPH), &each_sample_collapsed(&facts)?)?.1;
+            let note = format!("without the step that collapses: {PROGRAMS} names a directory that has it");
+            beside("flamegraph.pl, a line for each sample", theirs, ours).note(note)
+        }
+        None => Row::missing("flamegraph.pl", "install libdevel-nytprof-perl"),
+    });
     Ok(rows)
+}
+
+fn beside(what: &str, theirs: Duration, ours_ms: f64) -> Row {
+    let theirs_ms = theirs.as_secs_f64() * 1e3;
+    let times = theirs_ms / ours_ms;
+    let row = Row::new(what, "ms", Samples::one(theirs_ms)).ratio(times, "both");
+    row.figure(Figure::at_least(times, 100.0, "× both"))
 }
 
 /// A tree of functions with a hundred thousand leaves, and a sample of each now and again.
@@ -91,22 +107,65 @@ fn ours(facts: &[Output]) -> Result<(f64, f64)> {
     Ok(((counted - begun).as_secs_f64() * 1e3, (drawn - counted).as_secs_f64() * 1e3))
 }
 
-fn perl(facts: &[Output]) -> Result<Duration> {
+/// A line for each sample, as if they were collapsed one by one.
+fn each_sample_collapsed(facts: &[Output]) -> Result<String> {
+    let stacks = collapsed_once(facts)?;
+    let mut text = String::new();
+    for number in 0..SAMPLES as usize {
+        text.push_str(stacks.get(number % stacks.len().max(1)).map_or("", String::as_str));
+        text.push_str(" 1\n");
+    }
+    Ok(text)
+}
+
+/// Each stack once, its functions from below with `;` between them.
+fn collapsed_once(facts: &[Output]) -> Result<Vec<String>> {
     let mut times = ThreadTimes::new();
     facts.iter().for_each(|fact| times.push(fact));
     (0..STACKS).for_each(|number| times.push(&sample(number)));
     let folded = times.cpu()?.folded();
-    let lines: Vec<_> = folded.lines().filter_map(|line| line.rsplit_once(' ')).map(|(stack, _)| stack).collect();
-    let mut text = String::new();
-    for number in 0..SAMPLES as usize {
-        text.push_str(lines.get(number % lines.len().max(1)).unwrap_or(&""));
-        text.push_str(" 1\n");
-    }
+    Ok(folded.lines().filter_map(|line| line.rsplit_once(' ')).map(|(stack, _)| stack.to_owned()).collect())
+}
+
+/// What `perf script` prints of all samples through both programs.
+fn whole_pipeline(facts: &[Output], directory: &Path) -> Result<Duration> {
+    let stacks = collapsed_once(facts)?;
+    let printed: Vec<String> = stacks.iter().map(|stack| printed(stack)).collect();
+    let samples = || (0..SAMPLES as usize).filter_map(|number| printed.get(number % printed.len().max(1)));
+    let (collapsed, collapsing) = through(&directory.join("stackcollapse-perf.pl"), &mut |perl| {
+        samples().try_for_each(|sample| perl.write_all(sample.as_bytes()))
+    })?;
+    let (_, drawing) = drawn_by(&directory.join("flamegraph.pl"), &collapsed)?;
+    Ok(collapsing + drawing)
+}
+
+/// A sample as `perf script` prints it: a line for it, then its functions, innermost first.
+fn printed(stack: &str) -> String {
+    let functions = stack.split(';').skip(1).collect::<Vec<_>>();
+    let lines = functions.iter().rev().map(|name| format!("\t    55d0c0de {name} (/usr/bin/server)\n"));
+    let lines: String = lines.collect();
+    format!("server     1  1000.000000:   10000000 cpu-clock:\n{lines}\n")
+}
+
+fn drawn_by(flamegraph: &Path, collapsed: &str) -> Result<(String, Duration)> {
+    let drawn = through(flamegraph, &mut |perl| perl.write_all(collapsed.as_bytes()))?;
+    ensure!(drawn.0.contains("<title>"), "{} drew nothing", flamegraph.display());
+    Ok(drawn)
+}
+
+/// What a Perl program makes of what is written to it, and how long that takes.
+fn through(
+    program: &Path,
+    write: &mut (dyn FnMut(&mut dyn Write) -> io::Result<()> + Send),
+) -> Result<(String, Duration)> {
     let mut command = Command::new("perl");
-    let mut child = command.arg(FLAMEGRAPH).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().context("perl")?;
+    let mut child = command.arg(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("perl")?;
     let begun = Instant::now();
-    child.stdin.take().context("no pipe to perl")?.write_all(text.as_bytes()).context("cannot write to perl")?;
-    let status = child.wait().context("perl")?;
-    ensure!(status.success(), "flamegraph.pl failed: {status}");
-    Ok(begun.elapsed())
+    let mut input = BufWriter::new(child.stdin.take().context("no pipe to perl")?);
+    let output = thread::scope(|scope| {
+        scope.spawn(move || write(&mut input).and_then(|()| input.flush()));
+        child.wait_with_output()
+    })?;
+    ensure!(output.status.success(), "{} failed: {}", program.display(), output.status);
+    Ok((String::from_utf8_lossy(&output.stdout).into_owned(), begun.elapsed()))
 }

@@ -104,6 +104,15 @@ pub(super) const CASES: &[Case] = &[
         695,
     ),
     case("the threads of all vCPUs are stopped", frozen, &[Cause::VmPaused], "qemu-system-x86", 695),
+    case(
+        "the only vCPU of an emulator is frozen in its sleep",
+        frozen_asleep,
+        &[Cause::VmPaused],
+        "qemu-system-x86",
+        690,
+    ),
+    unresolved("a vCPU of an emulator is not woken for a packet", not_woken),
+    unresolved("a thread of another process ends a halt of an emulator's guest", halt_ended_from_outside),
     case("one of two vCPUs is stopped, and woke the other", one_frozen, &[Cause::VmVcpuSteal], "CPU 1/KVM", 90),
     case("the backend sleeps while the guest is halted", backend_naps, &[Cause::VmBackend], "qemu-system-x86", 90),
     case("the backend waits for a CPU while the guest is halted", backend_waits, &[Cause::VmBackend], "hog", 90),
@@ -329,6 +338,33 @@ fn frozen() -> Story {
     story.sleeps(0, VCPU, 1, HALT).wakes(135, VHOST, VCPU).sleeps(140, VHOST, 1, EPOLL);
     story.runs(140, VCPU).sleeps(200, VCPU, 4, STOP).wakes(700 * MS, MONITOR, VCPU).runs(700 * MS + 10, VCPU);
     story.wakes(700 * MS + 900, VCPU, VHOST).runs(700 * MS + 910, VHOST);
+    story
+}
+
+/// Handed over to an emulator's guest, whose vCPU sleeps on.
+fn asleep_since_before(until: u64) -> Story {
+    let mut story = delivered(QEMU, until);
+    story.sleeps(0, TCG, 1, FUTEX).sleeps(140, QEMU, 1, EPOLL);
+    story
+}
+
+fn frozen_asleep() -> Story {
+    let mut story = asleep_since_before(701 * MS);
+    story.wakes(700 * MS, MONITOR, TCG).runs(700 * MS + 10, TCG);
+    story.wakes(700 * MS + 900, TCG, QEMU).runs(700 * MS + 910, QEMU);
+    story
+}
+
+fn not_woken() -> Story {
+    let mut story = vm();
+    story.stamp(130, Stage::BackendRx, Some(QEMU)).ends(700 * MS, Outcome::Open).runs(125, QEMU);
+    story.sleeps(0, TCG, 1, FUTEX).sleeps(140, QEMU, 1, EPOLL);
+    story
+}
+
+fn halt_ended_from_outside() -> Story {
+    let mut story = woken(FUTEX, QEMU, TCG);
+    story.runs(140, TCG).sleeps(200, TCG, 1, FUTEX).wakes(98 * MS, MONITOR, TCG).runs(98 * MS + 5, TCG);
     story
 }
 

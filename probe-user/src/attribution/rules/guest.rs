@@ -8,11 +8,13 @@ use super::transmit::NOTICEABLE;
 use super::vcpu::{Does, Turn, Vcpu, vcpus};
 use super::{Leg, counted, pause, vm};
 use crate::attribution::cause::{Cause, Family};
+use crate::attribution::frame::Wait;
 use crate::attribution::ledger::Offender;
 use crate::attribution::piece::{Charge, Found, Piece};
 use crate::attribution::thread::{State, Wake};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::TaskId;
+use crate::journey::Stage;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -25,6 +27,8 @@ const HELD: &str = "a vCPU has work and does not run it: it waits inside its VMM
 const EXITS: &str = "a vCPU has work and does not run it: the host handles exits of its guest";
 const UNTOLD: &str = "its vCPU was on a CPU, and whether that ran the guest or handled an exit of it is not watched";
 const PAUSED_OR_HALTED: &str = "in the VM: its vCPUs slept until its VMM was told something, and whether it was paused or its guest halted looks the same";
+const NOT_WOKEN: &str =
+    "in the VM: no vCPU was woken since the packet was handed over: it is paused, frozen, or was not told";
 const STOPPED: &str = "a vCPU has work and does not run it: its thread is stopped or frozen";
 const DISAGREE: &str =
     "a vCPU ran or was halted while another waited, and which of them held the check is not known from the host";
@@ -69,9 +73,11 @@ impl<'a> Guest<'a> {
     pub(super) fn held(&self) -> Vec<Piece> {
         let span = self.leg.span;
         let paused = if let Some(pause) = pause::find(self, self.leg, false) {
-            Piece::charged(pause.from, pause.to, span, pause.charge(self.leg, self.vcpus.len()))
+            Piece::charged(pause.from, pause.to, span, pause.charge(self.leg, self.count()))
         } else if let Some(pause) = self.suspected_pause() {
             Piece::unexplained(pause.from, pause.to, span, PAUSED_OR_HALTED)
+        } else if let Some((from, to, None)) = self.slept_since_delivery() {
+            Piece::unexplained(from, to, span, NOT_WOKEN)
         } else {
             return self.worked();
         };
@@ -80,6 +86,30 @@ impl<'a> Guest<'a> {
         let mut pieces: Vec<Piece> = outside.chain([paused]).collect();
         pieces.sort_by_key(|piece| piece.from);
         pieces
+    }
+
+    /// One of its vCPUs, and how many there are.
+    pub(super) fn count(&self) -> (TaskId, usize) {
+        (self.vcpus.first().map_or_else(TaskId::default, |vcpu| vcpu.task), self.vcpus.len())
+    }
+
+    /// The stretch from when the packet was handed over in which all vCPUs slept in a futex of their
+    /// VMM, and what ended it; nothing if it lasts.
+    pub(super) fn slept_since_delivery<'s>(&'s self) -> Option<(MonoNs, MonoNs, Option<&'s Wake>)> {
+        let sleep = |vcpu: &'s Vcpu<'a>| -> Option<(MonoNs, Option<&'s Wake>)> {
+            let (blocked, at, _) = vcpu.sleeps().next().filter(|(_, at, _)| at.from <= self.from)?;
+            let in_vmm = self.leg.evidence.wait(blocked).is_some_and(|(wait, _)| wait == Wait::Futex);
+            (in_vmm && !vcpu.kvm).then_some((at.to, blocked.wake))
+        };
+        let sleeps = self.vcpus.iter().map(sleep).collect::<Option<Vec<_>>>()?;
+        let (to, wake) = sleeps.into_iter().min_by_key(|(to, _)| *to)?;
+        let delivered = self.leg.start.stage == Stage::BackendRx && to.since(self.from) >= NOTICEABLE;
+        delivered.then_some((self.from, to, wake))
+    }
+
+    /// Whether a thread of neither the VMM nor another that holds its tap did that.
+    pub(super) fn is_outsider(&self, wake: &Wake) -> bool {
+        wake.by_thread() && !self.holders.contains(&wake.waker.task.tgid)
     }
 
     fn suspected_pause(&self) -> Option<pause::Pause> {

@@ -29,12 +29,26 @@ enum How {
     Resumed(TaskId),
     /// The threads of all vCPUs, of which this is one, were stopped or frozen from outside.
     Stopped(TaskId),
+    /// The same of threads that slept then; this one of another process let them go on.
+    Frozen(TaskId),
 }
 
 /// The pause within a leg, if there was one: of an emulator's VM, which packets that are `untaken`
 /// have to prove.
 pub(super) fn find(guest: &Guest<'_>, leg: &Leg<'_>, untaken: bool) -> Option<Pause> {
-    stopped(guest, leg).or_else(|| resumed(guest, leg).filter(|pause| untaken || pause.is_proven(guest, leg)))
+    let resumed = || resumed(guest, leg).filter(|pause| untaken || pause.is_proven(guest, leg));
+    stopped(guest, leg).or_else(|| frozen(guest)).or_else(resumed)
+}
+
+/// A packet wakes its guest's vCPU at once. Here all slept in a futex of their VMM when it was handed
+/// over, and none was woken before a thread of another process did that: no thread of another process
+/// can end such a sleep but by letting go what it froze. A thread that is frozen in its sleep neither
+/// switches nor is woken, so nothing else tells.
+/// <https://github.com/torvalds/linux/blob/v6.12/kernel/freezer.c> (`__freeze_task`)
+fn frozen(guest: &Guest<'_>) -> Option<Pause> {
+    let (from, to, wake) = guest.slept_since_delivery()?;
+    let by = wake.filter(|wake| guest.is_outsider(wake))?.waker.task;
+    Some(Pause { from, to, how: How::Frozen(by) })
 }
 
 /// A stretch in which an emulator's VM was paused or its guest halted, which looks the same: it went
@@ -104,11 +118,15 @@ impl Pause {
     }
 
     /// It as a cause.
-    pub(super) fn charge(self, leg: &Leg<'_>, vcpus: usize) -> Charge {
+    pub(super) fn charge(self, leg: &Leg<'_>, (vcpu, vcpus): (TaskId, usize)) -> Charge {
         let evidence = leg.evidence;
         let (task, how) = match self.how {
             How::Resumed(task) => (task, format!("{} then started them together", evidence.name(task, self.to))),
             How::Stopped(task) => (task, "their threads were stopped or frozen, not by their VMM".to_owned()),
+            How::Frozen(by) => {
+                let name = evidence.name(by, self.to);
+                (vcpu, format!("nothing woke one for the packet; {name}, of another process, then let them go on"))
+            }
         };
         let name = evidence.interface(leg.start.interface);
         let fact = format!(

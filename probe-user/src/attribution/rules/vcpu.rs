@@ -131,7 +131,8 @@ fn in_futex(
         // One vCPU ends another's halt by an interrupt to it; the other is looked at by itself.
         Some((By::Thread, waker)) if !kvm && is_named_vcpu(evidence, waker, interval.to) => return Does::Halted,
         Some((By::Thread, waker)) if holders.contains(&waker.tgid) => waker,
-        Some((By::Unsure, _)) => return unsure(),
+        // By a signal, or by letting go what was frozen.
+        Some((By::Unsure | By::Thread, _)) => return unsure(),
         Some(_) => return if kvm { unsure() } else { Does::Halted },
     };
     match (rest(evidence, other, interval.from, interval.to), blocked.wake) {
