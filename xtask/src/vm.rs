@@ -212,8 +212,7 @@ fn try_kernel(store: &Store, row: &Row, binaries: &Binaries, needs: &Needs, job:
 /// Kernels and cases of the short smoke that `cargo xtask test` runs: the oldest and the newest
 /// kernel, threads and packets, a quiet host that must be blamed for nothing, and what the machine's
 /// own kernel may lack or must not be told.
-const SHORT: (&[&str], &[&str]) =
-    (&["6.1", "newest"], &["healthy", "lock-holder-computes", "path-loses", "bonded-shaper"]);
+const SHORT: (&[&str], &[&str]) = (&["6.1", "newest"], &["healthy", "lock-holder-computes", "bonded-shaper"]);
 
 /// Fetches what the short smoke and the guests of the lab need, before any test is run.
 pub(crate) fn prepare() {

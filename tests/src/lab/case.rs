@@ -1743,7 +1743,7 @@ pub const CASES: &[Case] = &[
         name: "queue-of-many",
         claim: "eight workers share the only transmit queue of a NIC with the checks' answers",
         fault: Fault::Flood { sockets: 8, shaper_mbit: 20, queue_packets: 2_000 },
-        fault_ms: 1_000,
+        fault_ms: 2_000,
         expect: slow(&["nic.qdisc"], "tbf"),
         twin_of: Some("queue-of-its-own"),
         proof: Counter::QdiscOverlimits,

@@ -145,7 +145,9 @@ pub fn score(case: &Case, observed: &Observed) -> Result<(Mark, Score)> {
         }
     }
     if case.senders {
-        score.mark_senders(&observed.sent, &said.queues);
+        // Until the first check is slow, nothing that is sent is said.
+        let untold = case.slow_ns() as f64 / (case.fault_ms as f64 * 1e6);
+        score.mark_senders(&observed.sent, &said.queues, untold);
     }
     if case.lost_at.is_some_and(|lost_at| lost_at.place == NEVER_ARRIVED) {
         let Window { began_ns, ended_ns } = observed.window;
@@ -320,8 +322,9 @@ impl Score {
         }
     }
 
-    /// Of all that the senders of a case sent, whylag's windows tell each one's share.
-    fn mark_senders(&mut self, sent: &[Sent], queues: &[Queue]) {
+    /// Of all that the senders of a case sent, whylag's windows tell each one's share; the part that is
+    /// `untold` may be one sender's.
+    fn mark_senders(&mut self, sent: &[Sent], queues: &[Queue], untold: f64) {
         let senders = || queues.iter().flat_map(|queue| &queue.senders);
         let told_of = |tid: u32| senders().filter(|sender| sender.tid == tid).map(|sender| sender.bytes).sum::<u64>();
         let all: u64 = sent.iter().map(|sent| sent.bytes).sum();
@@ -335,12 +338,12 @@ impl Score {
                 right * 100.0,
                 share * 100.0
             ));
-            if told_all == 0 || (share - right).abs() > SHARE_SLACK * right {
+            if told_all == 0 || (share - right).abs() > SHARE_SLACK * right + untold {
                 self.misshared += 1;
             }
         }
         if self.misshared > 0 {
-            self.remarks.extend(self.shares.iter().take(REMARKS).cloned());
+            self.remarks.extend(self.shares.iter().cloned());
         }
     }
 

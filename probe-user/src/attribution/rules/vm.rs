@@ -205,8 +205,7 @@ fn backend(leg: &Leg<'_>) -> Vec<Piece> {
     let guest = Guest::of(leg, leg.from);
     let pause = guest.as_ref().and_then(|guest| Some((guest, pause::find(guest, leg, true)?)));
     let Some((guest, pause)) = pause else { return in_ring(leg) };
-    let charge =
-        pause.charge(leg, guest.count()).with(Some(format!("{} took nothing out meanwhile", "its backend")));
+    let charge = pause.charge(leg, guest.count()).with(Some(format!("{} took nothing out meanwhile", "its backend")));
     let mut pieces = vec![Piece::charged(pause.from, pause.to, leg.span, charge)];
     for (from, to) in [(leg.from, pause.from), (pause.to, leg.to)] {
         pieces.extend((from < to).then(|| in_ring(&Leg { from, to, ..*leg })).into_iter().flatten());
