@@ -59,7 +59,7 @@ fn drawing(id: &str, name: &str, graph: &Graph) -> Markup {
             @if drawn.len() < blocks.len() + left_out {
                 p class="note" {
                     (counted((blocks.len() + left_out - drawn.len()) as u64, "block")) " too narrow to see left out; "
-                        code { "whylag flame" } " draws them all."
+                        code { "whylag flame --format folded" } " has them all."
                 }
             }
         }

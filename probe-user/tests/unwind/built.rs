@@ -26,7 +26,10 @@ pub(crate) fn cpp() -> PathBuf {
     let build = || {
         let program = folder().join("threads");
         let kind = ["-O2", "-fomit-frame-pointer", "-s", "-pthread", "-o"];
-        run(Command::new("g++").args(kind).args([&program, &source("threads.cpp")]));
+        // Whole at once: another process of tests may be about to start it.
+        let unfinished = folder().join(format!("threads-{}", std::process::id()));
+        run(Command::new("g++").args(kind).args([&unfinished, &source("threads.cpp")]));
+        fs::rename(&unfinished, &program).unwrap();
         program
     };
     BUILT.get_or_init(build).clone()

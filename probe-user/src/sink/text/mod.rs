@@ -267,7 +267,7 @@ mod tests {
             "40 %  worker·[2J (pid 10/11)",
             "10 %  senders that were not seen",
             "more  16 senders",
-            "1 packets found no room",
+            "1 packet found no room",
             "2 senders share queue 0, while nothing was sent on 1; xps_cpus of this queue is 3",
         ] {
             let part = part.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -2,7 +2,7 @@
 
 use super::check::{INDENT, labelled};
 use super::line::{Line, Look};
-use crate::attribution::{named_sender, percent};
+use crate::attribution::{counted, named_sender, percent};
 use crate::event::InterfaceId;
 use crate::sender::QueueShare;
 use crate::sink::Names;
@@ -23,17 +23,19 @@ pub(super) fn queue(share: &QueueShare, names: &Names) -> Vec<Line> {
             .plain(format!("{:>4} %", percent(sender.sent.bytes, share.sent.bytes)))
             .add(Look::Bold, format!("  {}", named_sender(&sender.who, &index)))
             .dim(format!(
-                "  {} packets, {} bytes, flows {}",
-                sender.sent.packets, sender.sent.bytes, sender.flow_count
+                "  {}, {}, {}",
+                counted(sender.sent.packets, "packet"),
+                counted(sender.sent.bytes, "byte"),
+                counted(sender.flow_count, "flow")
             ));
         lines.push(line);
     }
     let more = share.sender_count.saturating_sub(SENDERS.min(share.senders.len()) as u64);
     if more > 0 {
-        lines.push(labelled("more", &format!("{more} senders"), Look::Dim));
+        lines.push(labelled("more", &counted(more, "sender"), Look::Dim));
     }
     if share.uncounted.packets > 0 {
-        let said = format!("{} packets found no room to be counted", share.uncounted.packets);
+        let said = format!("{} found no room to be counted", counted(share.uncounted.packets, "packet"));
         lines.push(labelled("missing", &said, Look::Warn));
     }
     let advice = share.advice(&device).into_iter();
@@ -44,7 +46,7 @@ pub(super) fn queue(share: &QueueShare, names: &Names) -> Vec<Line> {
 fn headline(share: &QueueShare, device: &str) -> Line {
     let of = share.tx_queues.map(|queues| format!(" of {queues}")).unwrap_or_default();
     let mut line = Line::hanging(INDENT).add(Look::Bold, format!("{device} transmit queue {}{of}", share.queue));
-    line = line.plain(format!("  {} checks waited {} in all", share.checks, share.wait));
+    line = line.plain(format!("  {} waited {} in all", counted(share.checks, "check"), share.wait));
     let cpus: Vec<_> = share.cpus.iter().take(4).map(|(cpu, _)| cpu.to_string()).collect();
     line = line.dim(format!("  served by CPU {}", cpus.join(", ")));
     let idle: Vec<_> = share.idle_queues().iter().map(u32::to_string).collect();
