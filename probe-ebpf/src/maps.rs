@@ -33,9 +33,9 @@ pub(crate) static CPU: PerCpuArray<CpuState, 1> = PerCpuArray::new();
 /// task programs write, and for the collector the programs `watch_process` and `forget_process`.
 pub(crate) static WATCHED_TGIDS: Words<65_536> = Words::zero();
 
-/// Address of an outgoing packet that matched → where it is, a [`Whereabouts`]. The egress program
-/// writes, the transmit program writes for taps and removes for other devices, the programs of
-/// drops and of taps remove, the LRU forgets.
+/// Address of an outgoing packet that matched → which packet it is, and where, a [`Whereabouts`]. The
+/// egress program writes, the transmit program writes for taps and removes for other devices, the
+/// programs of drops and of taps remove, who finds another packet there removes, the LRU forgets.
 #[btf_map]
 pub(crate) static WATCHED_SKBS: LruHashMap<u64, u64, 16_384> = LruHashMap::new();
 

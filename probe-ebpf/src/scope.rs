@@ -8,6 +8,7 @@ use crate::maps::{
     AWAITED, CACHE_LINE, DEVICES, SCRATCH, SETTINGS, Scratch, ScratchSlot, TOLD_SOCKS, WAITERS, WATCHED_PORTS,
     WATCHED_SKBS, WATCHED_SOCKS, WATCHED_TGIDS, Whereabouts,
 };
+use crate::read::{self, offsets};
 
 /// Looks for a signature in the `len` bytes of a scratch, of a frame of `frame_len` bytes; on true
 /// its sighting is filled. `flags` are those that the packet's metadata tell.
@@ -155,7 +156,7 @@ pub(crate) fn put_in_ring(skb: u64) {
 #[inline(always)]
 fn put_skb(skb: u64, place: Whereabouts) {
     // A full table evicts; a table that refuses loses the queue stamps of one packet, not the packet.
-    let _ = WATCHED_SKBS.insert(skb, place as u64, 0);
+    let _ = WATCHED_SKBS.insert(skb, packet_at(skb, place), 0);
 }
 
 /// Whether an outgoing packet is followed and has not been handed to its driver.
@@ -170,12 +171,56 @@ pub(crate) fn is_in_ring(skb: u64) -> bool {
     is_at(skb, Whereabouts::Ring)
 }
 
+/// An address alone is no proof: a packet may leave by a way that no program sees (a filter that takes
+/// it, a driver that is handed it past the hooks), and another, of somebody else, lies there next.
 #[inline(always)]
 fn is_at(skb: u64, place: Whereabouts) -> bool {
+    let Some(followed) = WATCHED_SKBS.get_ptr(skb) else { return false };
     // SAFETY: the entry is not freed while the program runs; if the LRU reuses it meanwhile, its
-    // value is that of another packet, whose place is one of the same two.
-    WATCHED_SKBS.get_ptr(skb).is_some_and(|at| unsafe { *at } == place as u64)
+    // value is that of another packet, which is not this one's.
+    let followed = unsafe { *followed };
+    if followed & PLACE != place as u64 {
+        return false;
+    }
+    let is_it = followed == packet_at(skb, place);
+    if !is_it {
+        unwatch_skb(skb);
+    }
+    is_it
 }
+
+/// The bit of an entry that is a [`Whereabouts`]; the others tell which packet it is.
+const PLACE: u64 = 1;
+
+/// An entry of this packet.
+#[inline(always)]
+fn packet_at(skb: u64, place: Whereabouts) -> u64 {
+    fingerprint(skb) & !PLACE | place as u64
+}
+
+/// A packet's length, identification, addresses and ports: what neither a mark of congestion nor a
+/// checksum that is made late changes on the way to the driver. The same for all packets whose header
+/// cannot be read. A function of its own, as few packets need it.
+#[inline(never)]
+fn fingerprint(skb: u64) -> u64 {
+    /// All but the traffic class, of either protocol.
+    const WITHOUT_CLASS: u64 = u64::from_le_bytes([0xf0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
+    /// All but IPv4's checksum.
+    const WITHOUT_CHECKSUM: u64 = u64::from_le_bytes([0xff, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+    /// Ports and the length of UDP, behind 40 bytes of IPv6.
+    const PORTS: u64 = u64::from_le_bytes([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]);
+    let at = offsets();
+    let network: u16 = read::untyped(skb, at.sk_buff_network_header);
+    let header = read::untyped::<u64>(skb, at.sk_buff_head).wrapping_add(network.into());
+    let [begin, middle, end]: [u64; 3] = read::untyped(header, 0);
+    let behind = if begin & 0xf0 == 0x60 { read::untyped::<u64>(header, 40) & PORTS } else { 0 };
+    let words = [begin & WITHOUT_CLASS, middle & WITHOUT_CHECKSUM, end, behind];
+    let mixed = words.iter().fold(0, |mixed: u64, word| (mixed ^ word).wrapping_mul(SPREAD));
+    mixed ^ mixed >> 32
+}
+
+/// An odd number without a pattern: 2^64 divided by the golden ratio.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Forgets a packet.
 #[inline(always)]

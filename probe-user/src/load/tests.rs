@@ -418,6 +418,10 @@ fn find(kept: &[Kept], kind: EventKind) -> Vec<&Kept> {
     kept.iter().filter(|record| record.kind == kind).collect()
 }
 
+fn bodies<B: FromBytes>(kept: &[Kept], kind: EventKind) -> impl Iterator<Item = B> {
+    find(kept, kind).into_iter().map(Kept::body)
+}
+
 fn assert_one_exchange(kept: &[Kept], lo: &Attached) {
     let netns = lo.interfaces()[0].netns_cookie;
     let [out, back] = find(kept, EventKind::PacketEgress)[..] else { panic!("{kept:#?}") };
@@ -552,6 +556,38 @@ fn a_check_that_passes_a_shaper_is_seen_entering_and_leaving_it() {
         }
         assert_eq!((entered.queue_len, entered.backlog_bytes), (1, 54));
         assert_eq!((left.queue_len, left.backlog_bytes), (0, 0));
+    });
+}
+
+/// As when the kernel hands a packet on by a way on which no program runs: nobody takes back that it is
+/// followed, and the next packet lies where it was.
+#[test]
+fn a_packet_at_the_address_of_one_that_was_followed_is_not_taken_for_it() {
+    need_root!();
+    in_new_netns(|lo| {
+        let shaper = "qdisc add dev lo root handle 7: tbf rate 1gbit burst 100000 limit 1000000";
+        match process::Command::new("tc").args(shaper.split(' ')).status() {
+            Ok(status) if status.success() => {}
+            other => return println!("skipped: tc has no tbf here: {other:?}"),
+        }
+        let interfaces = vec![lo.clone()];
+        let excluded = ["net_dev_start_xmit", "qdisc_dequeue", "kfree_skb"].map(str::to_owned).to_vec();
+        let mut attached = load(&Request { interfaces, rules: vec![rule()], excluded, ..Request::default() }).unwrap();
+        let receiver = UdpSocket::bind(("127.0.0.1", PORT)).unwrap();
+        let stranger = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+        let client = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+        let mut buffer = [0; 64];
+        send_check();
+        receiver.recv(&mut buffer).unwrap();
+        for _ in 0..1_000 {
+            client.send_to(&[0; 12], stranger.local_addr().unwrap()).unwrap();
+            stranger.recv(&mut buffer).unwrap();
+        }
+        send_check();
+        let kept = collect(&mut attached, |kept| find(kept, EventKind::QdiscEnqueue).len() >= 2);
+        let left: Vec<u64> = bodies(&kept, EventKind::PacketEgress).map(|body: PacketBody| body.skb).collect();
+        let entered: Vec<u64> = bodies(&kept, EventKind::QdiscEnqueue).map(|body: QdiscBody| body.skb).collect();
+        assert_eq!(left, entered, "one of the strangers was taken for a check");
     });
 }
 
