@@ -80,6 +80,8 @@ pub(super) struct Check {
     pub(super) queued: bool,
     /// Read, not yet answered.
     pub(super) held: bool,
+    /// Its packet was not seen leaving its queueing discipline, and is no longer in it.
+    pub(super) overtaken: bool,
     /// It is one of those of its target that are reported while they are open.
     pub(super) reported: bool,
     pub(super) target: u16,
@@ -123,6 +125,7 @@ impl Check {
             handed_on: false,
             queued: false,
             held: false,
+            overtaken: false,
             reported: false,
             target: 0,
             reader: TaskId::default(),
@@ -179,8 +182,12 @@ impl Check {
         self.rest.as_ref().map_or(&[], |rest| &rest.refusals)
     }
 
+    /// Its stays in queueing disciplines, without one whose end was not seen and is past.
     pub(super) fn qdisc(&self) -> &[QdiscStay] {
-        self.rest.as_ref().map_or(&[], |rest| &rest.qdisc)
+        match self.rest.as_ref().map_or(&[][..], |rest| &rest.qdisc) {
+            [before @ .., last] if self.overtaken && last.left_at.is_none() => before,
+            stays => stays,
+        }
     }
 
     pub(super) fn answered(&self) -> bool {

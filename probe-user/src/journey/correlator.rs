@@ -16,6 +16,7 @@
 
 use super::carrier::{Carriers, Recent};
 use super::check::{Check, Rest};
+use super::discipline::{Disciplines, HAND_OVER_UNSEEN};
 use super::expiry::{Deadlines, Wait};
 use super::key::Index;
 use super::slab::{NONE, Slab};
@@ -122,6 +123,8 @@ pub(super) struct Interface {
     pub(super) loopback: bool,
     /// A VM's backend takes packets out of its ring.
     pub(super) tap: bool,
+    /// Its transmit queues.
+    pub(super) tx_queues: u32,
     /// Number in the list plus 1.
     pub(super) number: u16,
     /// Both directions are watched from then on.
@@ -208,6 +211,7 @@ pub struct Correlator {
     pub(super) index: Index,
     pub(super) carriers: Carriers,
     pub(super) deadlines: Deadlines,
+    pub(super) disciplines: Disciplines,
     pub(super) sockets: Sockets,
     pub(super) ingress: Vec<Option<Box<IngressRing>>>,
     pub(super) recent: Recent,
@@ -255,6 +259,7 @@ impl Correlator {
             index: Index::new(),
             carriers: Carriers::new(),
             deadlines: Deadlines::new(),
+            disciplines: Disciplines::default(),
             sockets: Sockets::new(),
             ingress: Vec::new(),
             recent: Recent::new(),
@@ -405,11 +410,12 @@ impl Correlator {
         self.departed.come(fact.id);
         if let Some((_, known)) = self.interface_table.find_mut(hash, |(id, _)| *id == fact.id) {
             (known.role, known.loopback, known.tap) = (role, loopback, tap);
+            known.tx_queues = fact.tx_queues;
         } else if let Some(number) = self.number_for(fact.id) {
             let hasher = &self.hasher;
             self.interface_table.insert_unique(
                 hash,
-                (fact.id, Interface { role, loopback, tap, number, live_since: MonoNs(0) }),
+                (fact.id, Interface { role, loopback, tap, tx_queues: fact.tx_queues, number, live_since: MonoNs(0) }),
                 |(id, _)| hasher.hash_one(id),
             );
         }
@@ -533,7 +539,7 @@ impl Correlator {
     fn answer_is_overdue(&mut self, slot: u32, due: MonoNs, out: &mut dyn FnMut(Update)) {
         let check = &self.checks[slot];
         let outcome = if check.furthest() == Some(Stage::PnicQueue) && check.answered() && !check.in_qdisc() {
-            Outcome::Broken("the reply reached the NIC, but its hand-over to the driver was not seen")
+            Outcome::Broken(HAND_OVER_UNSEEN)
         } else {
             Outcome::Lost(Loss::TimedOut)
         };
@@ -548,7 +554,10 @@ impl Correlator {
                 let at = drop.at;
                 self.end(slot, Outcome::Lost(Loss::Dropped(drop)), at, out);
             }
-            None => self.replied(slot, out),
+            None => match check.unless_overtaken() {
+                Some(outcome) => self.end(slot, outcome, self.checks[slot].last_at(), out),
+                None => self.replied(slot, out),
+            },
         }
     }
 
@@ -614,11 +623,13 @@ impl Correlator {
         {
             *count = count.saturating_sub(1);
         }
+        let stays = check.qdisc().len();
         let untold = check.untold;
         if let Some(mut rest) = check.rest.take() {
             journey.drops = std::mem::take(&mut rest.drops);
             journey.refusals = std::mem::take(&mut rest.refusals);
             journey.qdisc = std::mem::take(&mut rest.qdisc);
+            journey.qdisc.truncate(stays);
             if self.spare_rests.len() < SPARE_BUFFERS {
                 self.spare_rests.push(rest);
             }

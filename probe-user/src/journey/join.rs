@@ -254,6 +254,8 @@ impl Correlator {
         }
         let stay = QdiscStay { entered_at: event.at, entered: *body, left_at: None, left: None };
         self.checks[slot].rest().qdisc.push(stay);
+        self.checks[slot].overtaken = false;
+        self.came_in(slot, body);
         if leaves && self.checks[slot].perspective == Perspective::Served {
             self.no_grace(slot);
         }
@@ -267,6 +269,10 @@ impl Correlator {
         let here = |stay: &&mut QdiscStay| stay.left_at.is_none() && stay.entered.ifindex == body.ifindex;
         if let Some(stay) = stay.filter(here) {
             (stay.left_at, stay.left) = (Some(event.at), Some(*body));
+            if std::mem::take(&mut self.checks[slot].overtaken) {
+                self.no_grace(slot);
+            }
+            self.went_out(slot, body);
         }
         Joined::Check
     }

@@ -6,6 +6,7 @@
 mod carrier;
 mod check;
 mod correlator;
+mod discipline;
 mod expiry;
 mod join;
 mod key;

@@ -181,7 +181,17 @@ impl Scene {
     }
 
     fn qdisc_of(&mut self, at: u64, ifindex: u32, skb: u64, enters: bool) -> &mut Self {
-        let body = QdiscBody { skb, netns: 1, ifindex, ..QdiscBody::new_zeroed() };
+        self.qdisc_with(at, skb, enters, QdiscBody { ifindex, ..QdiscBody::new_zeroed() })
+    }
+
+    /// A discipline with a handle of its own, and so many packets in it.
+    fn shaper(&mut self, at: u64, skb: u64, enters: bool, queue_len: u32) -> &mut Self {
+        let body = QdiscBody { ifindex: PNIC, handle: 7 << 16, queue_len, ..QdiscBody::new_zeroed() };
+        self.qdisc_with(at, skb, enters, body)
+    }
+
+    fn qdisc_with(&mut self, at: u64, skb: u64, enters: bool, body: QdiscBody) -> &mut Self {
+        let body = QdiscBody { skb, netns: 1, ..body };
         self.add(at, SOFTIRQ, 4, if enters { Body::QdiscEnqueue(body) } else { Body::QdiscDequeue(body) })
     }
 
@@ -1338,6 +1348,85 @@ mod loss {
         let run = scene.run();
         assert_eq!(run.only().stamp(Stage::PnicXmit).unwrap().at, MonoNs(152 * MS + 1));
         assert_eq!(run.only().qdisc[0].left_at, Some(MonoNs(152 * MS)));
+    }
+
+    /// Two replies that come into a shaper, the second of `flow`; the first is not seen leaving.
+    fn shaped(flow: u16) -> Scene {
+        let mut scene = Scene::with_hooks(&["net_dev_start_xmit", "qdisc_enqueue", "qdisc_dequeue"]);
+        let (first, second) = (request(0, 1), Sighting { source_port: flow, ..request(0, 2) });
+        scene
+            .ingress(MS, PNIC, 0x1000, &first)
+            .egress(2 * MS, PNIC, 0x2000, &reply_to(&first))
+            .shaper(2 * MS + 1, 0x2000, true, 30)
+            .ingress(3 * MS, PNIC, 0x1100, &second)
+            .egress(4 * MS, PNIC, 0x2100, &reply_to(&second))
+            .shaper(4 * MS + 1, 0x2100, true, 31);
+        scene
+    }
+
+    fn first_of(scene: &Scene) -> Journey {
+        let run = scene.run();
+        run.ended.into_iter().find(|journey| journey.id == JourneyId(1)).unwrap()
+    }
+
+    #[test]
+    fn a_reply_that_a_later_one_of_its_flow_has_passed_is_not_still_in_the_qdisc() {
+        let mut scene = shaped(50_000);
+        scene.shaper(50 * MS, 0x2100, false, 20).xmit(50 * MS + 1, PNIC, 0x2100).tick(60_000 * MS);
+        let first = first_of(&scene);
+        assert!(matches!(first.outcome, Outcome::Broken(_)) && first.qdisc.is_empty(), "{first:?}");
+        assert!(first.known_until < MonoNs(3 * MS), "{first:?}");
+    }
+
+    #[test]
+    fn a_reply_that_one_of_another_flow_has_passed_may_still_be_in_the_qdisc() {
+        let mut scene = shaped(50_001);
+        scene.shaper(50 * MS, 0x2100, false, 20).xmit(50 * MS + 1, PNIC, 0x2100).tick(60_000 * MS);
+        let first = first_of(&scene);
+        assert_eq!((first.outcome, first.qdisc.len()), (Outcome::Lost(Loss::TimedOut), 1));
+    }
+
+    #[test]
+    fn a_reply_is_not_in_a_qdisc_in_which_another_is_alone() {
+        let mut scene = shaped(50_001);
+        let third = request(0, 3);
+        scene
+            .ingress(60 * MS, PNIC, 0x1200, &third)
+            .egress(61 * MS, PNIC, 0x2200, &reply_to(&third))
+            .shaper(61 * MS + 1, 0x2200, true, 1)
+            .tick(60_000 * MS);
+        assert!(matches!(first_of(&scene).outcome, Outcome::Broken(_)));
+    }
+
+    #[test]
+    fn a_reply_that_left_as_one_of_many_may_be_handed_over_after_a_later_one() {
+        let mut scene = shaped(50_000);
+        scene
+            .shaper(50 * MS, 0x2100, false, 20)
+            .xmit(50 * MS + 1, PNIC, 0x2100)
+            .xmit(55 * MS, PNIC, 0x2000)
+            .tick(60_000 * MS);
+        let first = first_of(&scene);
+        assert_eq!((first.outcome.clone(), first.known_until), (Outcome::Replied, MonoNs(55 * MS)), "{first:?}");
+    }
+
+    #[test]
+    fn queues_without_a_handle_are_not_taken_for_one() {
+        let mut scene = Scene::with_hooks(&["net_dev_start_xmit", "qdisc_enqueue", "qdisc_dequeue"]);
+        let Fact::Interface(pnic) = interface_fact(PNIC, InterfaceRole::PhysicalNic, "ether") else { unreachable!() };
+        scene.fact(Fact::Interface(InterfaceFact { tx_queues: 4, ..pnic }));
+        let (first, second) = (request(0, 1), request(0, 2));
+        scene
+            .ingress(MS, PNIC, 0x1000, &first)
+            .egress(2 * MS, PNIC, 0x2000, &reply_to(&first))
+            .qdisc(2 * MS + 1, 0x2000, true)
+            .ingress(3 * MS, PNIC, 0x1100, &second)
+            .egress(4 * MS, PNIC, 0x2100, &reply_to(&second))
+            .qdisc(4 * MS + 1, 0x2100, true)
+            .qdisc(50 * MS, 0x2100, false)
+            .xmit(50 * MS + 1, PNIC, 0x2100)
+            .tick(60_000 * MS);
+        assert_eq!(first_of(&scene).outcome, Outcome::Lost(Loss::TimedOut));
     }
 
     #[test]
