@@ -36,6 +36,7 @@ pub mod event;
 pub mod stack;
 pub mod counters;
 pub mod sender;
+pub mod level;
 pub mod clock;
 pub mod loss;
 

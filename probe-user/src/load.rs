@@ -5,6 +5,7 @@
 //! programs, filters and queueing disciplines are never touched, and no packet is sent.
 
 mod error;
+mod ethtool;
 mod format;
 mod interface;
 mod netlink;
@@ -35,7 +36,8 @@ use probe_wire::{EventKind, LossRow, Rule};
 
 pub use self::{
     error::LoadError,
-    interface::{AttachedInterface, Attachment, Presence, presence, queues_of},
+    ethtool::{Drivers, Told},
+    interface::{AttachedInterface, Attachment, InterfaceLevels, Presence, levels_of, presence},
     netlink::QueueLevels,
     netns::Netns,
     object::DryRun,

@@ -9,6 +9,7 @@ mod attach;
 mod collector;
 mod flame;
 mod frame;
+mod levels;
 mod pair;
 mod packet;
 mod programs;
@@ -31,7 +32,7 @@ struct Bench {
     run: fn() -> Result<Vec<Row>>,
 }
 
-const BENCHES: [Bench; 8] = [
+const BENCHES: [Bench; 9] = [
     Bench { name: "attach", run: attach::run },
     Bench { name: "packet", run: packet::run },
     Bench { name: "senders", run: senders::run },
@@ -40,6 +41,7 @@ const BENCHES: [Bench; 8] = [
     Bench { name: "collector", run: collector::throughput },
     Bench { name: "memory", run: collector::memory },
     Bench { name: "flame", run: flame::run },
+    Bench { name: "levels", run: levels::run },
 ];
 
 fn main() -> ExitCode {

@@ -247,12 +247,15 @@ pub enum Fact {
     Uncounted(Uncounted),
     /// What a transmit queue handed to its driver over a while, and who sent it.
     Queue(Box<QueueFact>),
-    /// Levels and counters of queues that have changed since they were told before.
+    /// Levels and counters of queues were read; what has changed since they were told before.
     Levels {
-        /// When they were read.
+        /// When they had been read.
         at: MonoNs,
-        /// Such as `eth0 tbf 8001: backlog bytes`.
+        /// Such as `eth0 tbf 8001: backlog bytes`; [`Level`](crate::level::Level) takes names apart.
         levels: Vec<CounterFact>,
+        /// NICs that were read for the first time, or that have lost packets since they were told.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        unseen: Vec<UnseenFact>,
     },
     /// The kernel programs' own counters so far, sums since attach.
     Counters {
@@ -261,6 +264,17 @@ pub enum Fact {
         /// Runs that the kernel skipped (program already running on that CPU), per program.
         skipped_runs: Vec<(String, u64)>,
     },
+}
+
+/// What an interface counts of packets that were gone before the kernel had one: its ring had no room, or
+/// a program at its driver dropped them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnseenFact {
+    /// The interface.
+    pub interface: InterfaceId,
+    /// All counters of these that are not zero, since the interface came up, such as
+    /// `link rx_missed_errors` or `driver rx_queue_0_drops`.
+    pub counters: Vec<CounterFact>,
 }
 
 /// Which of the parts that every record passes learn from a fact.

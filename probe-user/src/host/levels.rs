@@ -1,6 +1,7 @@
 //! Levels and counters of the host's queues that are read again and again.
 
 use super::{CounterFact, read};
+use crate::level::Measure;
 use std::path::PathBuf;
 
 /// Largest of these files.
@@ -9,10 +10,10 @@ const LARGEST: u64 = 256 << 10;
 const MOST: usize = 64;
 /// Of `/proc/net/softnet_stat`, by column.
 /// <https://github.com/torvalds/linux/blob/v6.12/net/core/net-procfs.c#L148>
-const SOFTNET: [(usize, &str); 4] =
-    [(0, "backlog processed"), (1, "backlog dropped"), (2, "backlog squeezed"), (11, "backlog length")];
-/// Of a queue's byte queue limits.
-const LIMITS: [&str; 2] = ["limit", "inflight"];
+const SOFTNET: [(usize, Measure); 4] =
+    [(0, Measure::CpuProcessed), (1, Measure::CpuDropped), (2, Measure::CpuSqueezed), (11, Measure::CpuBacklog)];
+/// Of a queue's byte queue limits, by file.
+const LIMITS: [(&str, Measure); 2] = [("limit", Measure::ByteLimit), ("inflight", Measure::InFlight)];
 
 /// Backlogs of CPUs, byte queue limits of the NICs in the namespace that sysfs shows, and memory of
 /// sockets, in pages.
@@ -33,7 +34,7 @@ fn softnet(text: &str) -> Vec<CounterFact> {
         let columns: Vec<u64> = text.split(' ').filter_map(|column| u64::from_str_radix(column, 16).ok()).collect();
         let cpu = columns.get(12).copied().unwrap_or(line as u64);
         for (column, what) in SOFTNET {
-            levels.extend(columns.get(column).map(|value| level(format!("CPU {cpu} {what}"), *value)));
+            levels.extend(columns.get(column).map(|value| level(&format!("CPU {cpu}"), what, *value)));
         }
     }
     levels
@@ -43,7 +44,7 @@ fn sockets(text: &str) -> Vec<CounterFact> {
     let memory = |line: &str| {
         let (protocol, fields) = line.split_once(':')?;
         let value = fields.split_whitespace().skip_while(|field| *field != "mem").nth(1)?.parse().ok()?;
-        Some(level(format!("{protocol} sockets memory pages"), value))
+        Some(level(protocol, Measure::SocketMemory, value))
     };
     text.lines().filter_map(memory).collect()
 }
@@ -53,13 +54,14 @@ fn byte_limits(interface: &str) -> Vec<CounterFact> {
     let names = read::names(&queues, MOST).into_iter().filter(|name| name.starts_with("tx-"));
     let limits = names.flat_map(|name| {
         let folder = queues.join(&name).join("byte_queue_limits");
-        LIMITS.map(|what| Some(level(format!("{interface} {name} BQL {what}"), read::number(folder.join(what))?)))
+        let of = format!("{interface} {name}");
+        LIMITS.map(|(file, what)| Some(level(&of, what, read::number(folder.join(file))?)))
     });
     limits.flatten().collect()
 }
 
-const fn level(name: String, value: u64) -> CounterFact {
-    CounterFact { name, value }
+fn level(of: &str, what: Measure, value: u64) -> CounterFact {
+    CounterFact { name: format!("{of} {}", what.suffix()), value }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod cost;
 mod disk;
 mod gather;
 mod guest;
+mod interrupts;
 mod levels;
 mod nic;
 mod read;
@@ -16,6 +17,7 @@ mod told;
 
 pub use cost::cost;
 pub use gather::{counters, gather};
+pub use interrupts::interrupt_levels;
 pub use levels::queue_levels;
 pub(crate) use told::{grown, queues, spent, told};
 

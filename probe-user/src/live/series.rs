@@ -1,38 +1,68 @@
 //! Levels and counters of queues over time: read again and again, and said as facts where they changed.
 //!
-//! A thread of its own reads, since it enters network namespaces and the kernel may take its time.
+//! A thread of its own reads, since it enters network namespaces and the kernel may take its time: some
+//! drivers ask their hardware. The longer a reading takes, the rarer it is.
 
 use crate::clock::MonoNs;
-use crate::event::Fact;
-use crate::host::{CounterFact, queue_levels};
-use crate::load::{Attachment, queues_of};
+use crate::event::{Fact, InterfaceId, UnseenFact};
+use crate::host::{CounterFact, interrupt_levels, queue_levels};
+use crate::level::{Counted, Measure, nic_counter};
+use crate::load::{Attachment, Drivers, InterfaceLevels, levels_of};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often they are read, and how often while checks are slow.
 const READ_EVERY: Duration = Duration::from_secs(1);
 const READ_EVERY_SLOW: Duration = Duration::from_millis(200);
+/// Between two readings passes so many times what one took, but no more than the longest pause.
+const PAUSES: u32 = 50;
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Most levels; beyond it, new ones are not taken.
 const MOST: usize = 4_096;
 /// Levels that fit into one record.
 const TOLD_AT_ONCE: usize = 256;
 
+/// What is watched: which, its name, and where it is.
+type Watched = (InterfaceId, String, Attachment);
+
 /// What is read from now on.
 #[derive(Debug)]
 struct Order {
     every: Duration,
-    interfaces: Vec<(String, Attachment)>,
+    interfaces: Vec<Watched>,
+}
+
+/// What a reading found to be new or different.
+#[derive(Debug)]
+struct Reading {
+    at: MonoNs,
+    changed: Vec<CounterFact>,
+    unseen: Vec<UnseenFact>,
+}
+
+impl Reading {
+    /// At least one, so that it is known when nothing has changed.
+    fn facts(&self) -> impl Iterator<Item = Fact> {
+        let mut parts: Vec<_> = self.changed.chunks(TOLD_AT_ONCE).map(<[CounterFact]>::to_vec).collect();
+        let last = parts.pop().unwrap_or_default();
+        let at = self.at;
+        let before = parts.into_iter().map(move |levels| Fact::Levels { at, levels, unseen: Vec::new() });
+        // The reading is complete with what was lost unseen.
+        let unseen = self.unseen.chunks(TOLD_AT_ONCE).map(<[UnseenFact]>::to_vec);
+        let unseen = unseen.map(move |unseen| Fact::Levels { at, levels: Vec::new(), unseen });
+        before.chain(unseen).chain([Fact::Levels { at, levels: last, unseen: Vec::new() }])
+    }
 }
 
 /// Reads levels beside the run.
 #[derive(Debug)]
 pub(super) struct Series {
     orders: Sender<Order>,
-    levels: Receiver<(MonoNs, Vec<CounterFact>)>,
+    readings: Receiver<Reading>,
     slow_checks: u64,
-    interfaces: Vec<(String, Attachment)>,
+    interfaces: Vec<Watched>,
     every: Duration,
 }
 
@@ -40,20 +70,18 @@ impl Series {
     /// Begins; `None` without a thread, and the run goes on without.
     pub(super) fn begin() -> Option<Self> {
         let (orders, ordered) = mpsc::channel();
-        let (tell, levels) = mpsc::channel();
+        let (tell, readings) = mpsc::channel();
         thread::Builder::new().name("levels".to_owned()).spawn(move || read(&ordered, &tell)).ok()?;
-        Some(Self { orders, levels, slow_checks: 0, interfaces: Vec::new(), every: READ_EVERY })
+        Some(Self { orders, readings, slow_checks: 0, interfaces: Vec::new(), every: READ_EVERY })
     }
 
     /// Says what has been read by now, and has it read faster while checks are slow.
-    pub(super) fn turn(&mut self, slow_checks: u64, interfaces: Vec<(String, Attachment)>, say: &mut dyn FnMut(&Fact)) {
+    pub(super) fn turn(&mut self, slow_checks: u64, interfaces: Vec<Watched>, say: &mut dyn FnMut(&Fact)) {
         let every = if slow_checks > self.slow_checks { READ_EVERY_SLOW } else { self.every };
-        for (at, levels) in self.levels.try_iter() {
+        for reading in self.readings.try_iter() {
             self.every = if slow_checks > self.slow_checks { READ_EVERY_SLOW } else { READ_EVERY };
             self.slow_checks = slow_checks;
-            for part in levels.chunks(TOLD_AT_ONCE) {
-                say(&Fact::Levels { at, levels: part.to_vec() });
-            }
+            reading.facts().for_each(|fact| say(&fact));
         }
         if every != self.every || interfaces != self.interfaces {
             (self.every, self.interfaces) = (every, interfaces.clone());
@@ -64,34 +92,90 @@ impl Series {
 }
 
 /// Reads until the run is over.
-fn read(orders: &Receiver<Order>, tell: &Sender<(MonoNs, Vec<CounterFact>)>) {
+fn read(orders: &Receiver<Order>, tell: &Sender<Reading>) {
     let Ok(mut order) = orders.recv() else { return };
-    let mut known = HashMap::new();
+    let mut reader = Reader::default();
     loop {
-        let at = super::clock::now();
-        let changed = changes(&mut known, look(&order.interfaces));
-        if !changed.is_empty() && tell.send((at, changed)).is_err() {
+        let began = Instant::now();
+        let (changed, unseen) = reader.look(&order.interfaces);
+        // What was counted until it was read, was so before now.
+        if tell.send(Reading { at: super::clock::now(), changed, unseen }).is_err() {
             return;
         }
-        match orders.recv_timeout(order.every) {
-            Ok(next) => order = next,
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
+        let took = began.elapsed();
+        loop {
+            match orders.recv_timeout(pause(order.every, took).saturating_sub(began.elapsed() - took)) {
+                Ok(next) => order = next,
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
         }
     }
 }
 
-/// All levels of now.
-fn look(interfaces: &[(String, Attachment)]) -> BTreeMap<String, u64> {
-    let mut levels: BTreeMap<String, u64> = queue_levels().into_iter().map(|level| (level.name, level.value)).collect();
-    for (name, attachment) in interfaces {
-        // An interface that has gone has no queues.
-        for queue in queues_of(attachment).unwrap_or_default() {
-            let title = queue.title(name);
-            levels.extend(queue.levels().map(|(what, value)| (format!("{title} {what}"), u64::from(value))));
+/// How long to wait behind a reading that took so long.
+fn pause(every: Duration, took: Duration) -> Duration {
+    every.max((took * PAUSES).min(LONGEST_PAUSE))
+}
+
+/// What was found so far.
+#[derive(Debug, Default)]
+struct Reader {
+    drivers: Drivers,
+    known: HashMap<String, u64>,
+    unseen: HashMap<InterfaceId, Vec<CounterFact>>,
+}
+
+impl Reader {
+    /// What is new or different now.
+    fn look(&mut self, interfaces: &[Watched]) -> (Vec<CounterFact>, Vec<UnseenFact>) {
+        let mut levels: BTreeMap<String, u64> = of_host();
+        let mut unseen = Vec::new();
+        for (interface, name, attachment) in interfaces {
+            // An interface that has gone has no queues.
+            let Ok(found) = levels_of(attachment, &mut self.drivers) else { continue };
+            let counters: Vec<_> = counters(&found).collect();
+            unseen.extend(self.unseen(*interface, &counters));
+            levels.extend(of_queues(name, &found));
+            let of_nic = counters.into_iter().map(|(_, counter)| (format!("{name} {}", counter.name), counter.value));
+            levels.extend(of_nic);
         }
+        (changes(&mut self.known, levels), unseen)
     }
-    levels
+
+    /// What is told of it, if it is new or different.
+    fn unseen(&mut self, interface: InterfaceId, counters: &[(Measure, CounterFact)]) -> Option<UnseenFact> {
+        let is_unseen = |measure: &Measure| matches!(measure, Measure::RingDrops | Measure::XdpDrops);
+        let counters = counters.iter().filter(|(measure, counter)| is_unseen(measure) && counter.value > 0);
+        let counters: Vec<_> = counters.map(|(_, counter)| counter.clone()).take(TOLD_AT_ONCE).collect();
+        let before = self.unseen.insert(interface, counters.clone());
+        (before.as_ref() != Some(&counters)).then_some(UnseenFact { interface, counters })
+    }
+}
+
+/// Levels of what the whole host shares.
+fn of_host() -> BTreeMap<String, u64> {
+    queue_levels().into_iter().map(|level| (level.name, level.value)).collect()
+}
+
+/// Queueing disciplines and interrupts.
+fn of_queues<'a>(name: &'a str, found: &'a InterfaceLevels) -> impl Iterator<Item = (String, u64)> + 'a {
+    let disciplines = found.queues.iter().flat_map(move |queue| {
+        let title = queue.title(name);
+        queue.levels().map(move |(what, value)| (format!("{title} {}", what.suffix()), u64::from(value)))
+    });
+    let interrupts = interrupt_levels(name, &found.driver.bus).into_iter().map(|level| (level.name, level.value));
+    disciplines.chain(interrupts)
+}
+
+/// What the kernel and the driver count of an interface, by name.
+fn counters(found: &InterfaceLevels) -> impl Iterator<Item = (Measure, CounterFact)> {
+    let named = |by, name: &str, value| {
+        let measure = Measure::of_counter(name)?;
+        Some((measure, CounterFact { name: nic_counter(by, name), value }))
+    };
+    let link = found.link.iter().filter_map(move |(name, value)| named(Counted::Link, name, *value));
+    link.chain(found.driver.counters.iter().filter_map(move |(name, value)| named(Counted::Driver, name, *value)))
 }
 
 /// What is new or different.
@@ -111,9 +195,14 @@ fn changes(known: &mut HashMap<String, u64>, levels: BTreeMap<String, u64>) -> V
 
 #[cfg(test)]
 mod tests {
-    use super::{changes, look};
+    use super::{LONGEST_PAUSE, READ_EVERY, READ_EVERY_SLOW, Reader, Reading, TOLD_AT_ONCE, changes, pause};
+    use crate::clock::MonoNs;
+    use crate::event::{Fact, InterfaceId, UnseenFact};
+    use crate::host::CounterFact;
+    use crate::level::Measure;
     use crate::load::Attachment;
     use std::collections::{BTreeMap, HashMap};
+    use std::time::Duration;
 
     fn levels(of: &[(&str, u64)]) -> BTreeMap<String, u64> {
         of.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
@@ -130,11 +219,57 @@ mod tests {
         assert_eq!(told(&[("a", 1), ("b", 0)]), [("a".to_owned(), 1), ("b".to_owned(), 0)]);
     }
 
+    fn counter(name: &str, value: u64) -> CounterFact {
+        CounterFact { name: name.to_owned(), value }
+    }
+
+    #[test]
+    fn what_a_nic_lost_unseen_is_told_at_first_and_when_it_grew() {
+        let mut reader = Reader::default();
+        let nic = InterfaceId { netns: 1, ifindex: 2 };
+        let mut told = |missed, dropped| {
+            let counters = [
+                (Measure::RingDrops, counter("link rx_missed_errors", missed)),
+                (Measure::NicDrops, counter("link rx_dropped", dropped)),
+            ];
+            reader.unseen(nic, &counters).map(|fact| fact.counters)
+        };
+        assert_eq!(told(0, 7), Some(vec![]));
+        assert_eq!(told(0, 8), None);
+        assert_eq!(told(3, 8), Some(vec![counter("link rx_missed_errors", 3)]));
+        assert_eq!(told(3, 9), None);
+    }
+
+    #[test]
+    fn a_reading_is_one_fact_at_least_and_its_last_completes_it() {
+        let reading = |levels: usize, nics: usize| Reading {
+            at: MonoNs(5),
+            changed: vec![counter("a", 1); levels],
+            unseen: vec![UnseenFact { interface: InterfaceId::default(), counters: Vec::new() }; nics],
+        };
+        let parts = |reading: Reading| {
+            let size = |fact: &Fact| match fact {
+                Fact::Levels { levels, unseen, .. } => (levels.len(), unseen.len()),
+                _ => (usize::MAX, 0),
+            };
+            reading.facts().map(|fact| size(&fact)).collect::<Vec<_>>()
+        };
+        assert_eq!(parts(reading(0, 0)), [(0, 0)]);
+        assert_eq!(parts(reading(TOLD_AT_ONCE + 1, 2)), [(TOLD_AT_ONCE, 0), (0, 2), (1, 0)]);
+    }
+
+    #[test]
+    fn what_takes_long_is_read_rarely() {
+        assert_eq!(pause(READ_EVERY_SLOW, Duration::from_millis(1)), READ_EVERY_SLOW);
+        assert_eq!(pause(READ_EVERY, Duration::from_millis(60)), Duration::from_secs(3));
+        assert_eq!(pause(READ_EVERY, Duration::from_secs(2)), LONGEST_PAUSE);
+    }
+
     #[test]
     fn this_host_s_backlogs_are_read_and_an_interface_that_is_not_there_has_none() {
         let nowhere = Attachment { netns: None, ifindex: u32::MAX >> 1, name: "none".to_owned() };
-        let levels = look(&[("none".to_owned(), nowhere)]);
-        assert!(levels.keys().any(|name| name.starts_with("CPU 0 backlog")), "{levels:?}");
-        assert!(!levels.keys().any(|name| name.starts_with("none")));
+        let (levels, _) = Reader::default().look(&[(InterfaceId::default(), "none".to_owned(), nowhere)]);
+        assert!(levels.iter().any(|level| level.name.starts_with("CPU 0 backlog")), "{levels:?}");
+        assert!(!levels.iter().any(|level| level.name.starts_with("none")));
     }
 }

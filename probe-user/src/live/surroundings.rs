@@ -150,9 +150,10 @@ impl Surroundings {
         self.watched.values().map(|watched| watched.fact.id).collect()
     }
 
-    /// Where the programs are attached, by name.
-    pub(super) fn attachments(&self) -> Vec<(String, Attachment)> {
-        self.watched.values().map(|watched| (watched.fact.name.clone(), watched.attachment.clone())).collect()
+    /// Where the programs are attached, by interface and name.
+    pub(super) fn attachments(&self) -> Vec<(InterfaceId, String, Attachment)> {
+        let attachment = |watched: &Watched| (watched.fact.id, watched.fact.name.clone(), watched.attachment.clone());
+        self.watched.values().map(attachment).collect()
     }
 
     /// What is different since the last call. Does not wait.

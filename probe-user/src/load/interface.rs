@@ -11,7 +11,13 @@ use aya::{
 };
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 
-use super::{Attached, LoadError, Netns, Outcome, netlink, netlink::QueueLevels, netns, object, self_test};
+use super::{
+    Attached, LoadError, Netns, Outcome,
+    ethtool::{Drivers, Told},
+    netlink,
+    netlink::QueueLevels,
+    netns, object, self_test,
+};
 use crate::hooks::{Attach, Choice, Direction};
 use crate::target::namespace_cookie;
 
@@ -66,13 +72,29 @@ pub fn presence(attachment: &Attachment, netns_cookie: u64) -> Presence {
     }
 }
 
-/// The queueing disciplines of an interface, with what waits in them and what they have counted.
+/// What the queues of an interface hold, and what was counted of them.
+#[derive(Debug, Clone, Default)]
+pub struct InterfaceLevels {
+    /// Its queueing disciplines.
+    pub queues: Vec<QueueLevels>,
+    /// What the kernel counts of it, by name.
+    pub link: Vec<(&'static str, u64)>,
+    /// What its driver tells.
+    pub driver: Told,
+}
+
+/// The queues of an interface: what waits in its queueing disciplines, and what was counted of it. What
+/// the kernel refuses to say is left out.
 ///
 /// # Errors
 ///
-/// When its namespace is gone, or the kernel refuses to say.
-pub fn queues_of(attachment: &Attachment) -> io::Result<Vec<QueueLevels>> {
-    netns::inside(attachment.netns.as_ref(), || netlink::queues(attachment.ifindex))?
+/// When its namespace is gone.
+pub fn levels_of(attachment: &Attachment, drivers: &mut Drivers) -> io::Result<InterfaceLevels> {
+    netns::inside(attachment.netns.as_ref(), || InterfaceLevels {
+        queues: netlink::queues(attachment.ifindex).unwrap_or_default(),
+        link: netlink::link_counters(attachment.ifindex).unwrap_or_default(),
+        driver: drivers.read(attachment).unwrap_or_default(),
+    })
 }
 
 /// The file that stood for a namespace is gone, or only its empty place is left.

@@ -1,10 +1,12 @@
-//! The three things about an interface that only netlink can tell or do.
+//! The few things about an interface that only netlink can tell or do.
 //! Layouts: <https://man7.org/linux/man-pages/man7/rtnetlink.7.html>.
 
 use std::{io, os::fd::OwnedFd};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, sendto, socket_with};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::level::Measure;
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
@@ -13,6 +15,11 @@ const RTM_DELQDISC: u16 = 37;
 const RTM_GETQDISC: u16 = 38;
 const RTM_NEWTFILTER: u16 = 44;
 const RTM_GETTFILTER: u16 = 46;
+const RTM_NEWSTATS: u16 = 92;
+const RTM_GETSTATS: u16 = 94;
+/// Of `RTM_GETSTATS`: the attribute with `struct rtnl_link_stats64`, and the mask that asks for it alone.
+const IFLA_STATS_LINK_64: u16 = 1;
+const LINK_64: u32 = 1;
 const TCA_KIND: u16 = 1;
 const TCA_STATS2: u16 = 7;
 const TCA_STATS_QUEUE: u16 = 3;
@@ -64,6 +71,34 @@ struct TcMessage {
     info: u32,
 }
 
+/// `struct if_stats_msg`.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct StatsMessage {
+    family: u8,
+    reserved: [u8; 3],
+    ifindex: u32,
+    filter: u32,
+}
+
+/// What can be counted of a link and matters, by its place in `struct rtnl_link_stats64`.
+/// <https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/if_link.h>
+const LINK_COUNTERS: [(usize, &str); 13] = [
+    (4, "rx_errors"),
+    (5, "tx_errors"),
+    (6, "rx_dropped"),
+    (7, "tx_dropped"),
+    (11, "rx_over_errors"),
+    (12, "rx_crc_errors"),
+    (14, "rx_fifo_errors"),
+    (15, "rx_missed_errors"),
+    (16, "tx_aborted_errors"),
+    (17, "tx_carrier_errors"),
+    (18, "tx_fifo_errors"),
+    (20, "tx_window_errors"),
+    (23, "rx_nohandler"),
+];
+
 /// `struct gnet_stats_queue`.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -81,7 +116,7 @@ pub struct QueueLevels {
     kind: String,
     handle: u32,
     parent: u32,
-    levels: [(&'static str, u32); 5],
+    levels: [(Measure, u32); 5],
 }
 
 impl QueueLevels {
@@ -96,8 +131,8 @@ impl QueueLevels {
         }
     }
 
-    /// Each number with its name.
-    pub fn levels(&self) -> impl Iterator<Item = (&'static str, u32)> {
+    /// Each number with what it measures.
+    pub fn levels(&self) -> impl Iterator<Item = (Measure, u32)> {
         self.levels.into_iter()
     }
 }
@@ -120,16 +155,33 @@ pub(super) fn queues(ifindex: u32) -> io::Result<Vec<QueueLevels>> {
         let (QueueStats { packets, backlog, drops, requeues, overlimits }, _) =
             QueueStats::read_from_prefix(stats).ok()?;
         let levels = [
-            ("packets", packets),
-            ("backlog bytes", backlog),
-            ("drops", drops),
-            ("requeues", requeues),
-            ("overlimits", overlimits),
+            (Measure::Packets, packets),
+            (Measure::Backlog, backlog),
+            (Measure::Drops, drops),
+            (Measure::Requeues, requeues),
+            (Measure::Overlimits, overlimits),
         ];
         let kind = String::from_utf8_lossy(kind).into_owned();
         Some(QueueLevels { kind, handle: tc.handle, parent: tc.parent, levels })
     };
     Ok(answers.iter().filter_map(of_interface).collect())
+}
+
+/// What the kernel counts of an interface (`ip -s link`), and matters; older kernels count less.
+///
+/// # Errors
+///
+/// When there is no such interface.
+pub(super) fn link_counters(ifindex: u32) -> io::Result<Vec<(&'static str, u64)>> {
+    let body = StatsMessage { family: 0, reserved: [0; 3], ifindex, filter: LINK_64 };
+    let answers = ask(RTM_GETSTATS, NLM_F_ACK, body.as_bytes())?;
+    let stats = answers.iter().find(|answer| answer.kind == RTM_NEWSTATS).and_then(|answer| {
+        let (_, attributes) = StatsMessage::read_from_prefix(&answer.body).ok()?;
+        attribute(attributes, IFLA_STATS_LINK_64)
+    });
+    let stats = stats.ok_or(io::ErrorKind::NotFound)?;
+    let value = |place: usize| u64::read_from_prefix(stats.get(place * 8..)?).ok().map(|(value, _)| value);
+    Ok(LINK_COUNTERS.iter().filter_map(|(place, name)| Some((*name, value(*place)?))).collect())
 }
 
 /// What an interface is.

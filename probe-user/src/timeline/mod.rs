@@ -96,7 +96,7 @@ impl Timeline {
         if let Fact::Clock(anchor) = fact {
             self.clock = Some(*anchor);
         }
-        if let Fact::Levels { at, levels } = fact {
+        if let Fact::Levels { at, levels, .. } = fact {
             levels.iter().for_each(|level| self.level(*at, level));
         }
         if Names::learns_from(fact) {
