@@ -264,7 +264,17 @@ pub const FIELDS: &[Field] = &[
     time(A, "until_at", "until when they had not come"),
     count(A, "requests", "how many"),
     text(A, "place", "always `never_arrived`"),
-    text(A, "cause", "always `external.outside_host`: they did not come to this host"),
+    maybe(
+        A,
+        "cause",
+        "`external.outside_host`: they did not come to this host; null where its own NIC may have lost more than half",
+    ),
+    perhaps(
+        A,
+        "nic_lost",
+        "packets that the interface itself lost in that time before the kernel had them; null if none is known",
+    ),
+    maybe(A, "reason", "what nic_lost means, in a sentence; null without it"),
     text(N, "type", "`notice`: something about the run itself"),
     text(N, "notice", "always `interface_gone`: from here on its checks are not seen, and the run is incomplete"),
     time(N, "noticed_at", "when that was noticed, about a second later at most"),

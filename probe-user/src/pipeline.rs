@@ -164,6 +164,8 @@ struct Conclude {
     verdicts: Option<Verdicts>,
     /// What has ended or was left open since the last tick.
     updates: Vec<Update>,
+    /// Requests that did not come, until it is known what the NIC itself lost meanwhile.
+    absences: Vec<Absence>,
     now: MonoNs,
     left_out: LeftOut,
     tells_activities: bool,
@@ -216,14 +218,29 @@ impl Conclude {
         out(Output::Fact(fact.clone()));
     }
 
-    /// Tells which requests have not come. Where records were lost, it may be theirs.
+    /// Finds which requests have not come, and tells of those for which the counters of the NIC have been
+    /// read.
     fn miss(&mut self, losses: &LossLedger, out: &mut impl FnMut(Output)) {
-        let Some(verdicts) = self.verdicts.as_mut().filter(|_| !self.correlator.is_closing()) else { return };
-        for absence in verdicts.lapses.missing(self.now) {
-            if losses.lost_between(absence.due_at, absence.until) == 0 {
-                verdicts.summary.miss(&absence);
-                out(Output::Absence(absence));
+        if let Some(verdicts) = self.verdicts.as_mut().filter(|_| !self.correlator.is_closing()) {
+            self.absences.extend(verdicts.lapses.missing(self.now));
+        }
+        let Self { evidence, now, .. } = self;
+        let is_known = |absence: &mut Absence| evidence.knows_unseen(absence.interface, absence.until, *now);
+        let known: Vec<_> = self.absences.extract_if(.., is_known).collect();
+        self.tell_absences(known, losses, out);
+    }
+
+    /// Where records were lost, the request may have been among them.
+    fn tell_absences(&mut self, absences: Vec<Absence>, losses: &LossLedger, out: &mut impl FnMut(Output)) {
+        let Some(verdicts) = &mut self.verdicts else { return };
+        for absence in absences {
+            if losses.lost_between(absence.due_at, absence.until) > 0 {
+                continue;
             }
+            let unseen = self.evidence.unseen_loss(absence.interface, absence.due_at, absence.until);
+            let absence = Absence { unseen, ..absence };
+            verdicts.summary.miss(&absence);
+            out(Output::Absence(absence));
         }
     }
 
@@ -279,6 +296,8 @@ impl Conclude {
             update => updates.push(update),
         });
         self.judge(losses, out);
+        let absences = std::mem::take(&mut self.absences);
+        self.tell_absences(absences, losses, out);
         self.tell_activities(Some(self.now), out);
         let verdicts = self.verdicts.get_or_insert_with(Verdicts::silent);
         for journey in rest {

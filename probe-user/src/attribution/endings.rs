@@ -2,7 +2,8 @@
 
 use super::story::{ETH, MS, NANOSLEEP, RECEIVE, SECOND, SERVER, Story, at, concluded};
 use super::{Cause, Judged, LossPlace, Sent};
-use crate::event::InterfaceId;
+use crate::event::{Fact, InterfaceId, UnseenFact};
+use crate::host::CounterFact;
 use crate::journey::{Loss, Outcome, Perspective, Stage};
 
 /// Place, last stage, what the sender was told, and the verdict.
@@ -123,4 +124,26 @@ fn what_left_in_time_is_the_worlds_even_if_the_drop_there_is_seen() {
     assert_eq!(dropped_in(ETH.netns + 1, "NETFILTER_DROP", "nf_hook_slow"), end);
     let ring = dropped_in(ETH.netns + 1, "NOT_SPECIFIED", "veth_xmit");
     assert_eq!((ring.0, ring.3), (LossPlace::NicRing, Some(Cause::NicDrop)), "its NIC's own ring");
+}
+
+/// Readings of what the NIC counted as lost: how many by then, at so many microseconds.
+fn reads_losses(story: &mut Story, readings: &[(u64, u64)]) {
+    for (us, value) in readings {
+        let counters = vec![CounterFact { name: "link rx_missed_errors".to_owned(), value: *value }];
+        let unseen = vec![UnseenFact { interface: ETH, counters }];
+        story.fact(*us, Fact::Levels { at: at(*us), levels: Vec::new(), unseen });
+    }
+}
+
+#[test]
+fn an_answer_that_the_nic_itself_may_have_lost_is_not_proven_to_be_lost_outside() {
+    let mut ring = asked();
+    reads_losses(&mut ring, &[(0, 5), (SECOND, 8)]);
+    let judged = times_out(&mut ring);
+    assert_eq!(told(&judged), (LossPlace::LeftInTime, Stage::PnicXmit, None, None));
+    let reason = "eth0 itself lost 3 packets in the same 1.00 s (link rx_missed_errors), and nothing tells whose";
+    assert!(judged.ledger.gaps.iter().any(|gap| gap.reason == reason), "{:?}", judged.ledger.gaps);
+    let mut before = asked();
+    reads_losses(&mut before, &[(0, 5), (50, 8)]);
+    assert_eq!(told(&times_out(&mut before)).3, Some(Cause::ExternalOutsideHost), "before it had left");
 }

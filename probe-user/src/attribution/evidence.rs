@@ -28,6 +28,7 @@ use super::taken::TakenStacks;
 use super::tap::Taps;
 use super::thread::{Data, Life, Mark, SoftirqRuns as _};
 use super::traffic::Traffic;
+use super::unseen::{Unseen, UnseenLoss};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Body, Departed, Event, Fact, InterfaceFact, InterfaceId, TaskId};
 use std::cell::Cell;
@@ -77,6 +78,7 @@ pub struct Evidence {
     /// When neighbours became known for which packets waited, the last ones.
     neighbours: HashMap<InterfaceId, VecDeque<MonoNs>>,
     queues: Queues,
+    unseen: Unseen,
     /// Softirq threads, by CPU.
     softirq_threads: HashMap<u32, TaskId, Fast>,
     /// Process of whylag itself; 0 if unknown.
@@ -255,6 +257,7 @@ impl Evidence {
             Fact::Taken(_) => {}
             Fact::Own { tgid } => self.own = *tgid,
             Fact::Queue(fact) => self.queues.add(fact),
+            Fact::Levels { .. } => self.unseen.learn(fact),
             Fact::Holders { interface, tgids } => self.taps.hold(*interface, tgids),
             _ => debug_assert!(!fact.learners().evidence),
         }
@@ -279,6 +282,17 @@ impl Evidence {
     /// Exits of guests that the host handled.
     pub(super) const fn exits(&self) -> &GuestExits {
         &self.exits
+    }
+
+    /// What a NIC may have lost between `from` and `to` before the kernel had it.
+    pub fn unseen_loss(&self, interface: InterfaceId, from: MonoNs, to: MonoNs) -> Option<UnseenLoss> {
+        self.unseen.between(interface, from, to)
+    }
+
+    /// Whether all that is to be known of that until `to` is known `now`.
+    #[must_use]
+    pub fn knows_unseen(&self, interface: InterfaceId, to: MonoNs, now: MonoNs) -> bool {
+        self.unseen.is_settled(interface, to, now)
     }
 
     /// Who but `waiter` had a CPU between `from` and `to`, as far as that is told, longest first.

@@ -42,6 +42,7 @@ mod taken;
 mod tap;
 mod thread;
 mod traffic;
+mod unseen;
 pub(crate) mod verdict;
 mod walk;
 
@@ -59,3 +60,4 @@ pub(crate) use rules::receive::vector as softirq_name;
 pub use service::{Condition, Service, Stay};
 pub(crate) use stall::Stalls;
 pub use stall::{Stall, Victim};
+pub use unseen::UnseenLoss;

@@ -185,7 +185,7 @@ pub const LOSS_PLACES: [LossPlaceRow; 24] = [
     row(
         LossPlace::NeverArrived,
         "never_arrived",
-        "due by its interval, and it did not come to this host",
+        "due by its interval, and this host's kernel had no packet of it",
         "rx_missed and driver counters of the NIC (ethtool -S), if it was lost in its ring",
         Some(Cause::ExternalOutsideHost),
     ),

@@ -305,7 +305,8 @@ impl Fact {
             | Self::Runner { .. }
             | Self::Taken(_)
             | Self::Own { .. }
-            | Self::Queue(_) => (false, false, true),
+            | Self::Queue(_)
+            | Self::Levels { .. } => (false, false, true),
             Self::Module(_)
             | Self::Frame(_)
             | Self::Stack(_)
@@ -316,7 +317,6 @@ impl Fact {
             | Self::Unreadable { .. }
             | Self::ThreadCounters(_)
             | Self::Uncounted(_)
-            | Self::Levels { .. }
             | Self::Counters { .. } => (false, false, false),
         };
         Learners { names, joining, evidence }

@@ -1,8 +1,8 @@
 //! What is missing: events that were lost, and what this recording cannot tell.
 
-use super::Report;
-use super::words::{clock, counted, shown};
-use crate::attribution::{Absence, Lapse};
+use super::words::{clock, counted, sentence, shown};
+use super::{Absent, Report};
+use crate::attribution::{Cause, Lapse};
 use crate::loss::LossReport;
 use maud::{Markup, html};
 use std::cmp::Reverse;
@@ -87,11 +87,7 @@ fn notices(report: &Report) -> Markup {
                 li { (shown(&report.names.target(*interface))) " at " (clock(&report.names, *at)) ": "
                     (shown(reason)) } } }
         }
-        @if report.absent_requests > 0 {
-            h3 { "Requests that never arrived" }
-            p { (counted(report.absent_requests, "request"))
-                " of a periodic check did not come to this host (" (Absence::CAUSE.name()) ")." }
-        }
+        (absent(&report.absent))
         @if report.late_requests > 0 {
             h3 { "Requests that came late" }
             p { (counted(report.late_requests, "request"))
@@ -100,6 +96,19 @@ fn notices(report: &Report) -> Markup {
             ul { @for (target, lapse) in &report.lapses {
                 li { (lapse.late_by) " late at " (shown(&report.names.target(*target))) ", due at "
                     (clock(&report.names, lapse.due_at)) } } }
+        }
+    }
+}
+
+fn absent(absent: &Absent) -> Markup {
+    html! {
+        @if absent.requests > 0 {
+            h3 { "Requests that never arrived" }
+            p { (counted(absent.requests, "request"))
+                " of a periodic check did not come to this host"
+                @if absent.unproven == 0 { " (" (Cause::ExternalOutsideHost.name()) ")." }
+                @else { "; of " (absent.unproven) " it is not proven that they were lost outside it." } }
+            ul { @for remark in &absent.remarks { li { (sentence(remark)) } } }
         }
     }
 }

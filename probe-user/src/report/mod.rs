@@ -30,7 +30,7 @@ mod timeline;
 mod verdict;
 mod words;
 
-use crate::attribution::{Cause, Episode, Gap, Judged, Lapse};
+use crate::attribution::{Absence, Cause, Episode, Gap, Judged, Lapse};
 use crate::bundle::Manifest;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::InterfaceId;
@@ -99,7 +99,7 @@ pub struct Report {
     lapses: Vec<(InterfaceId, Lapse)>,
     late_requests: u64,
     /// Requests of periodic checks that never arrived.
-    absent_requests: u64,
+    absent: Absent,
     gone: Vec<(MonoNs, InterfaceId, String)>,
     episodes: Vec<Episode>,
     queues: Vec<QueueShare>,
@@ -107,6 +107,26 @@ pub struct Report {
     run: RunSummary,
     damage: Option<String>,
     bundle: Option<Manifest>,
+}
+
+/// Requests that never arrived.
+#[derive(Debug, Default)]
+struct Absent {
+    requests: u64,
+    /// Those that the host's own NIC may have lost.
+    unproven: u64,
+    /// What it lost meanwhile.
+    remarks: Vec<String>,
+}
+
+impl Absent {
+    fn push(&mut self, absence: &Absence, names: &Names) {
+        self.requests += absence.requests;
+        self.unproven += if absence.cause().is_some() { 0 } else { absence.requests };
+        if self.remarks.len() < MAX_NOTICES {
+            self.remarks.extend(absence.remark(&names.target(absence.interface)));
+        }
+    }
 }
 
 /// Checks of one signature at one target.
@@ -139,7 +159,7 @@ impl Report {
             }
             Output::Journey(judged) => self.check(judged),
             Output::Lapse { target, lapse, .. } => self.lapse(*target, *lapse),
-            Output::Absence(absence) => self.absent_requests += absence.requests,
+            Output::Absence(absence) => self.absent.push(absence, &self.names),
             Output::Gone { at, interface, reason } if self.gone.len() < MAX_NOTICES => {
                 self.gone.push((*at, *interface, reason.clone()));
             }

@@ -353,7 +353,9 @@ struct AbsenceLine<'a> {
     until_at: String,
     requests: u64,
     place: &'static str,
-    cause: &'static str,
+    cause: Option<&'static str>,
+    nic_lost: Option<u64>,
+    reason: Option<String>,
 }
 
 impl<'a> AbsenceLine<'a> {
@@ -366,7 +368,9 @@ impl<'a> AbsenceLine<'a> {
             until_at: names.rfc3339(absence.until),
             requests: absence.requests,
             place: Absence::PLACE.name(),
-            cause: Absence::CAUSE.name(),
+            cause: absence.cause().map(Cause::name),
+            nic_lost: absence.unseen.as_ref().map(|loss| loss.packets),
+            reason: absence.remark(&names.target(absence.interface)),
         }
     }
 }

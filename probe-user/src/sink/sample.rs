@@ -251,7 +251,7 @@ pub(crate) fn lapse() -> Output {
 
 pub(crate) fn absence() -> Output {
     let (due_at, until) = (MonoNs(START), MonoNs(START + 300_000_000));
-    Output::Absence(Absence { signature: 0, interface: TAP, due_at, until, requests: 15 })
+    Output::Absence(Absence { signature: 0, interface: TAP, due_at, until, requests: 15, unseen: None })
 }
 
 pub(crate) fn gone() -> Output {

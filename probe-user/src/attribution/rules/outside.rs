@@ -4,6 +4,7 @@ use super::Leg;
 use crate::attribution::cause::Cause;
 use crate::attribution::piece::{Charge, Piece};
 use crate::attribution::place::LossPlace;
+use crate::attribution::unseen::UnseenLoss;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::InterfaceId;
 use crate::journey::{Arrival, JourneyId, Span};
@@ -17,8 +18,13 @@ pub(in crate::attribution) fn outside(leg: &Leg<'_>) -> Vec<Piece> {
     vec![piece(leg, leg.from)]
 }
 
-/// Out of this host from `from` on.
+/// Out of this host from `from` on. An answer that never came may have been lost by this host's own NIC,
+/// if that lost any packet meanwhile.
 pub(super) fn piece(leg: &Leg<'_>, from: MonoNs) -> Piece {
+    if let Some(loss) = lost_unseen(leg, from) {
+        let device = leg.evidence.interface(leg.start.interface);
+        return Piece::unexplained(from, leg.to, Span::Outside, loss.sentence(&device));
+    }
     let fact = match leg.end {
         Some(end) => format!(
             "left at {}, came back at {} {} later",
@@ -29,6 +35,13 @@ pub(super) fn piece(leg: &Leg<'_>, from: MonoNs) -> Piece {
         None => format!("left at {} and was not answered for {}", leg.start.stage.name(), leg.to.since(from)),
     };
     Piece::charged(from, leg.to, Span::Outside, Charge::new(Cause::ExternalOutsideHost, None, fact))
+}
+
+fn lost_unseen(leg: &Leg<'_>, from: MonoNs) -> Option<UnseenLoss> {
+    match leg.end {
+        Some(_) => None,
+        None => leg.evidence.unseen_loss(leg.start.interface, from, leg.to),
+    }
 }
 
 /// A periodic request that came late.
@@ -46,7 +59,7 @@ impl Lapse {
 }
 
 /// Requests that were due by their interval and did not come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Absence {
     /// Index of their signature in the run's list.
     pub signature: usize,
@@ -58,13 +71,27 @@ pub struct Absence {
     pub until: MonoNs,
     /// How many.
     pub requests: u64,
+    /// What that interface itself lost in this time, before the kernel had it.
+    pub unseen: Option<UnseenLoss>,
 }
 
 impl Absence {
-    /// What it means on a host that serves them.
-    pub const CAUSE: Cause = Cause::ExternalOutsideHost;
     /// Where such requests ended.
     pub const PLACE: LossPlace = LossPlace::NeverArrived;
+
+    /// What it means on a host that serves them, if that is proven: of at least half of them, that the
+    /// host's own NIC did not lose them.
+    #[must_use]
+    pub fn cause(&self) -> Option<Cause> {
+        let unseen = self.unseen.as_ref().map_or(0, |loss| loss.packets);
+        (unseen.saturating_mul(2) <= self.requests).then_some(Cause::ExternalOutsideHost)
+    }
+
+    /// What else is to be known, in words; `device` is the interface.
+    #[must_use]
+    pub fn remark(&self, device: &str) -> Option<String> {
+        self.unseen.as_ref().map(|loss| loss.sentence(device))
+    }
 }
 
 /// Watches the requests of periodic signatures: those that come late, and those that do not come.
@@ -206,7 +233,8 @@ impl Course {
     }
 
     const fn tell(&self, signature: usize, requests: u64) -> Absence {
-        Absence { signature, interface: self.interface, due_at: self.due_at, until: self.until, requests }
+        let Self { interface, due_at, until, .. } = *self;
+        Absence { signature, interface, due_at, until, requests, unseen: None }
     }
 }
 
@@ -221,7 +249,7 @@ fn flow(arrival: &Arrival) -> Flow {
 
 #[cfg(test)]
 mod tests {
-    use super::{Arrival, DurNs, Lapse, Lapses};
+    use super::{Absence, Arrival, Cause, DurNs, Lapse, Lapses, UnseenLoss};
     use crate::attribution::story::{ETH, MS, at};
     use crate::journey::JourneyId;
     use probe_wire::Sighting;
@@ -292,6 +320,18 @@ mod tests {
         assert_eq!(course.missing(1_450 * MS), [(10, 400 * MS)]);
         [1_600, 1_700, 1_800].iter().for_each(|ms| course.sends(ms * MS));
         assert_eq!(course.missing(1_850 * MS), [(2, 1_400 * MS)], "the rest of 14");
+    }
+
+    #[test]
+    fn what_the_nic_may_have_lost_itself_is_not_proven_to_be_lost_outside() {
+        let loss = |packets| UnseenLoss { packets, counter: String::new(), after: at(0), until: at(1) };
+        let absence = |lost: Option<u64>| {
+            let (due_at, until, unseen) = (at(0), at(1), lost.map(loss));
+            Absence { signature: 0, interface: ETH, due_at, until, requests: 10, unseen }.cause()
+        };
+        assert_eq!(absence(None), Some(Cause::ExternalOutsideHost));
+        assert_eq!(absence(Some(5)), Some(Cause::ExternalOutsideHost), "five at least were not the NIC's");
+        assert_eq!(absence(Some(6)), None);
     }
 
     #[test]

@@ -64,10 +64,11 @@ impl Incident {
                 self.add(lapse.due_at, "late", names.target(*target), (lapse.late_by, cause, text), names);
             }
             Output::Absence(absence) => {
-                let text = format!("{} periodic requests never arrived", absence.requests);
+                let target = names.target(absence.interface);
+                let remark = absence.remark(&target).map_or_else(String::new, |remark| format!("; {remark}"));
+                let text = format!("{} periodic requests never arrived{remark}", absence.requests);
                 let time = absence.until.since(absence.due_at);
-                let cause = Some(crate::attribution::Absence::CAUSE);
-                self.add(absence.due_at, "absent", names.target(absence.interface), (time, cause, text), names);
+                self.add(absence.due_at, "absent", target, (time, absence.cause(), text), names);
             }
             Output::Gone { at, interface, reason } => {
                 let target = names.target(*interface);

@@ -134,15 +134,16 @@ pub(super) fn lapse_line(lapse: &Lapse, target: InterfaceId, signature: usize, n
 
 /// Requests that did not come, in one line.
 pub(super) fn absence_line(absence: &Absence, names: &Names) -> Line {
-    let Absence { signature, interface, due_at, until, requests } = *absence;
+    let Absence { signature, interface, due_at, until, requests, .. } = *absence;
     let plural = if requests == 1 { "" } else { "s" };
+    let remark = absence.remark(&names.target(interface)).map_or_else(String::new, |remark| format!("; {remark}"));
     Line::hanging(INDENT)
         .dim(clock_time(names, due_at))
         .add(Look::Bad, " LOST")
         .add(Look::Bold, format!(" {:>7}", until.since(due_at).to_string()))
         .plain(format!("  {}", names.target(interface)))
-        .add(Look::Bold, format!("  {}", Absence::CAUSE.name()))
-        .flow(Look::Plain, format!("  {requests} request{plural} never arrived"))
+        .add(Look::Bold, format!("  {}", absence.cause().map_or("unresolved", Cause::name)))
+        .flow(Look::Plain, format!("  {requests} request{plural} never arrived{remark}"))
         .dim(format!("  {}", readable(names.signature(signature))))
 }
 

@@ -1,0 +1,202 @@
+//! What NICs lost before the kernel had a packet, by their own counters, over time.
+//!
+//! Such a counter names no packet, so it proves of none that it was lost there. But where a packet did not
+//! come, and the host's own NIC lost as many meanwhile, it is not proven either that it was lost elsewhere.
+
+use super::rules::counted;
+use crate::clock::{DurNs, MonoNs};
+use crate::event::{Fact, InterfaceId, UnseenFact};
+use crate::host::CounterFact;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// Some drivers ask their hardware for its counters every 2 s, whenever they are read.
+/// <https://github.com/torvalds/linux/blob/v6.12/drivers/net/ethernet/intel/ixgbe/ixgbe_main.c>
+/// (`ixgbe_service_timer`).
+const LAG: DurNs = DurNs::from_secs(2);
+/// How long a conclusion waits for a reading that covers it.
+const LONGEST_WAIT: DurNs = DurNs::from_secs(4);
+/// Stretches with losses that are remembered of a NIC: minutes, if it loses some all the time.
+const MOST: usize = 1_024;
+
+/// Losses by interface.
+#[derive(Debug, Default)]
+pub(super) struct Unseen {
+    /// The last reading, and the one before it.
+    read_at: MonoNs,
+    before: MonoNs,
+    nics: HashMap<InterfaceId, Nic>,
+}
+
+#[derive(Debug, Default)]
+struct Nic {
+    counters: BTreeMap<String, u64>,
+    grown: VecDeque<Growth>,
+}
+
+/// What was lost between two readings.
+#[derive(Debug)]
+struct Growth {
+    after: MonoNs,
+    until: MonoNs,
+    counters: Vec<CounterFact>,
+}
+
+/// Packets that a NIC lost before the kernel had them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnseenLoss {
+    /// How many at most: what is counted twice, by the kernel and by the driver, is one.
+    pub packets: u64,
+    /// The counter that grew most, such as `link rx_missed_errors`.
+    pub counter: String,
+    /// Between which readings, `CLOCK_MONOTONIC`.
+    pub after: MonoNs,
+    /// The later of them.
+    pub until: MonoNs,
+}
+
+impl UnseenLoss {
+    /// What it means for a packet that did not come, in words; `device` is the NIC.
+    #[must_use]
+    pub fn sentence(&self, device: &str) -> String {
+        let (packets, over) = (counted(self.packets, "packet"), self.until.since(self.after));
+        format!("{device} itself lost {packets} in the same {over} ({}), and nothing tells whose", self.counter)
+    }
+}
+
+impl Unseen {
+    /// Takes in what was read.
+    pub(super) fn learn(&mut self, fact: &Fact) {
+        let Fact::Levels { at, unseen, .. } = fact else { return };
+        if *at > self.read_at {
+            (self.before, self.read_at) = (self.read_at, *at);
+        }
+        unseen.iter().for_each(|fact| self.nic(fact));
+    }
+
+    fn nic(&mut self, fact: &UnseenFact) {
+        let (after, until) = (self.before, self.read_at);
+        let known = self.nics.get_mut(&fact.interface);
+        let is_new = known.is_none();
+        let nic = match known {
+            Some(nic) => nic,
+            None => self.nics.entry(fact.interface).or_default(),
+        };
+        let mut grown = Vec::new();
+        for CounterFact { name, value } in &fact.counters {
+            let before = nic.counters.insert(name.clone(), *value).unwrap_or(0);
+            // One that fell has begun anew.
+            let more = if *value < before { *value } else { value - before };
+            grown.push(CounterFact { name: name.clone(), value: more });
+        }
+        grown.retain(|counter| counter.value > 0);
+        // What was lost before the first reading is nobody's here.
+        if is_new || grown.is_empty() {
+            return;
+        }
+        if nic.grown.len() >= MOST {
+            nic.grown.pop_front();
+        }
+        nic.grown.push_back(Growth { after, until, counters: grown });
+    }
+
+    /// Whether all that a NIC lost until `to` is known, or will not be known in time. One of which nothing
+    /// was ever read is not waited for.
+    pub(super) fn is_settled(&self, interface: InterfaceId, to: MonoNs, now: MonoNs) -> bool {
+        !self.nics.contains_key(&interface) || self.read_at >= to.after(LAG) || now >= to.after(LONGEST_WAIT)
+    }
+
+    /// What a NIC may have lost between `from` and `to`.
+    pub(super) fn between(&self, interface: InterfaceId, from: MonoNs, to: MonoNs) -> Option<UnseenLoss> {
+        let grown = &self.nics.get(&interface)?.grown;
+        let mut within = grown.iter().filter(|growth| growth.until >= from && growth.after < to.after(LAG)).peekable();
+        let after = within.peek()?.after;
+        let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut until = after;
+        for growth in within {
+            until = growth.until;
+            growth.counters.iter().for_each(|counter| *sums.entry(&counter.name).or_default() += counter.value);
+        }
+        let by =
+            |word: &str| sums.iter().filter(|(name, _)| name.starts_with(word)).map(|(_, more)| *more).sum::<u64>();
+        let packets = by("link ").max(by("driver "));
+        let (counter, _) = sums.iter().max_by_key(|(_, more)| **more)?;
+        Some(UnseenLoss { packets, counter: (*counter).to_owned(), after, until })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Unseen;
+    use crate::attribution::story::{ETH, MS, at};
+    use crate::event::{Fact, UnseenFact};
+    use crate::host::CounterFact;
+
+    fn read(ms: u64, counters: Option<&[(&str, u64)]>) -> Fact {
+        let counter = |(name, value): &(&str, u64)| CounterFact { name: (*name).to_owned(), value: *value };
+        let fact = |counters: &[_]| UnseenFact { interface: ETH, counters: counters.iter().map(counter).collect() };
+        Fact::Levels { at: at(ms * MS), levels: Vec::new(), unseen: counters.into_iter().map(fact).collect() }
+    }
+
+    fn learnt(facts: &[Fact]) -> Unseen {
+        let mut unseen = Unseen::default();
+        facts.iter().for_each(|fact| unseen.learn(fact));
+        unseen
+    }
+
+    fn lost(unseen: &Unseen, from_ms: u64, to_ms: u64) -> Option<(u64, String)> {
+        unseen.between(ETH, at(from_ms * MS), at(to_ms * MS)).map(|loss| (loss.packets, loss.counter))
+    }
+
+    #[test]
+    fn what_was_lost_is_known_between_two_readings_and_a_little_longer() {
+        let unseen = learnt(&[
+            read(0, Some(&[("link rx_missed_errors", 1_000)])),
+            read(10_000, None),
+            read(11_000, Some(&[("link rx_missed_errors", 1_012)])),
+            read(12_000, None),
+        ]);
+        let counted = Some((12, "link rx_missed_errors".to_owned()));
+        assert_eq!(lost(&unseen, 10_300, 10_400), counted);
+        assert_eq!(lost(&unseen, 9_000, 9_900), counted, "the driver may have been late to ask its hardware");
+        assert_eq!(lost(&unseen, 7_000, 7_900), None);
+        assert_eq!(lost(&unseen, 11_001, 11_500), None);
+    }
+
+    #[test]
+    fn what_kernel_and_driver_both_count_counts_once() {
+        let unseen = learnt(&[
+            read(0, Some(&[])),
+            read(
+                1_000,
+                Some(&[
+                    ("driver rx_missed_errors", 7),
+                    ("driver rx_queue_0_drops", 2),
+                    ("link rx_fifo_errors", 2),
+                    ("link rx_missed_errors", 7),
+                ]),
+            ),
+        ]);
+        assert_eq!(lost(&unseen, 0, 1_000).map(|(packets, _)| packets), Some(9));
+    }
+
+    #[test]
+    fn what_was_lost_before_the_first_reading_is_not_lost_now() {
+        let unseen = learnt(&[read(1_000, Some(&[("link rx_missed_errors", 5)]))]);
+        assert_eq!(lost(&unseen, 0, 5_000), None);
+        let anew = learnt(&[
+            read(1_000, Some(&[("link rx_missed_errors", 5)])),
+            read(2_000, Some(&[("link rx_missed_errors", 2)])),
+        ]);
+        assert_eq!(lost(&anew, 0, 5_000).map(|(packets, _)| packets), Some(2), "a counter that began anew");
+    }
+
+    #[test]
+    fn a_conclusion_waits_for_a_reading_but_not_for_ever() {
+        let unseen = learnt(&[read(0, Some(&[])), read(3_000, None)]);
+        let settled = |to_ms, now_ms| unseen.is_settled(ETH, at(to_ms * MS), at(now_ms * MS));
+        assert!(settled(1_000, 3_000));
+        assert!(!settled(1_001, 3_000));
+        assert!(settled(1_001, 5_001));
+        assert!(learnt(&[]).is_settled(ETH, at(0), at(0)), "a recording without such readings");
+    }
+}
