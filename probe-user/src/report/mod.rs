@@ -19,6 +19,7 @@ mod facts;
 mod flame;
 mod kept;
 mod lane;
+mod levels;
 mod losses;
 mod lost;
 mod next;
@@ -45,6 +46,7 @@ use distribution::Distributions;
 use evidence::Witnesses;
 use facts::Facts;
 use kept::Kept;
+use levels::Levels;
 use offenders::Offenders;
 use std::collections::{BTreeMap, HashMap};
 use strip::Strip;
@@ -84,6 +86,7 @@ impl Page {
 pub struct Report {
     names: Names,
     facts: Facts,
+    levels: Levels,
     flame: Flame,
     threads: ThreadTimes,
     kept: Kept,
@@ -117,13 +120,16 @@ struct Absent {
     unproven: u64,
     /// What it lost meanwhile.
     remarks: Vec<String>,
+    /// When they were due, and until when they had not come.
+    times: Vec<(MonoNs, MonoNs)>,
 }
 
 impl Absent {
     fn push(&mut self, absence: &Absence, names: &Names) {
         self.requests += absence.requests;
         self.unproven += if absence.cause().is_some() { 0 } else { absence.requests };
-        if self.remarks.len() < MAX_NOTICES {
+        if self.times.len() < MAX_NOTICES {
+            self.times.push((absence.due_at, absence.until));
             self.remarks.extend(absence.remark(&names.target(absence.interface)));
         }
     }
@@ -156,6 +162,7 @@ impl Report {
                     self.names.learn(fact);
                 }
                 self.facts.push(fact);
+                self.levels.push(fact);
             }
             Output::Journey(judged) => self.check(judged),
             Output::Lapse { target, lapse, .. } => self.lapse(*target, *lapse),

@@ -35,6 +35,7 @@ pub(super) fn section(report: &Report) -> Markup {
     let told = report.kept.told();
     html! {
         (overview(report, &drawn, &told))
+        (report.levels.section(report, &drawn.checks, window(report, &drawn.checks)))
         h3 id="check-details" { "Slow checks in full" }
         @if (told.checks.len() as u64) < told.of {
             p class="note" { "The " (told.checks.len()) " longest of each kind, of "

@@ -1,7 +1,7 @@
 //! The page on a phone, in the dark and on paper; pictures of it are kept to be looked at.
 
 use crate::browser::Browser;
-use crate::outputs::{of_recording, page};
+use crate::outputs::{of_recording, page, story};
 use serde_json::Value;
 use std::io::Write;
 use tempfile::Builder;
@@ -42,9 +42,11 @@ const FAINT: &str = "(() => {
 #[test]
 fn it_is_legible_on_a_phone_in_the_dark_and_on_paper() {
     let Some(mut browser) = Browser::start() else { return };
-    for name in ["lock-holder-computes", "vm-backend-asleep", "flush-stalls-pool"] {
+    let recorded = ["lock-holder-computes", "vm-backend-asleep", "flush-stalls-pool"];
+    let recorded = recorded.map(|name| (name, of_recording(name)));
+    for (name, outputs) in recorded.into_iter().chain([("levels", story("server"))]) {
         let mut file = Builder::new().suffix(".html").tempfile().unwrap();
-        file.write_all(page(&of_recording(name)).as_bytes()).unwrap();
+        file.write_all(page(&outputs).as_bytes()).unwrap();
         browser.open(file.path());
         for (width, scheme) in [(1280, "light"), (1280, "dark"), (360, "light"), (360, "dark")] {
             browser.screen(width, scheme, "");

@@ -84,7 +84,39 @@ fn facts(name: &str) -> Vec<Fact> {
     let programs = vec![ProgramCost { name: name.to_owned(), runs: 3, run_ns: 9_000 }];
     let cost = CostFact { elapsed_ns: 4 * SECOND, user_ns: 20 * MS, system_ns: 0, peak_memory_bytes: None, programs };
     facts.push(Fact::Cost(Box::new(cost)));
+    facts.extend(levels(name));
     facts
+}
+
+/// Levels that were read twice a second; those of one queue and one counter have that name.
+fn levels(name: &str) -> Vec<Fact> {
+    let queue = format!("{name} tbf 8001:");
+    let irq = "eth0 virtio2-input.0 (irq 38)";
+    // By name: half seconds from the first second on, and values.
+    let courses: [(String, &[(u64, u64)]); 13] = [
+        (format!("{queue} backlog bytes"), &[(4, 120_000), (5, 366_000), (6, 90_000), (7, 0)]),
+        (format!("{queue} drops"), &[(5, 291), (6, 310)]),
+        (format!("{queue} overlimits"), &[(5, 1_905)]),
+        ("eth0 tx-0 BQL limit".to_owned(), &[(0, 40_000), (5, 100_000)]),
+        ("eth0 tx-0 BQL inflight".to_owned(), &[(2, 9_000), (4, 90_000), (6, 12_000)]),
+        ("CPU 0 backlog dropped".to_owned(), &[(5, 12)]),
+        ("CPU 1 backlog squeezed".to_owned(), &[(1, 3), (5, 40), (6, 44)]),
+        ("UDP sockets memory pages".to_owned(), &[(0, 2), (4, 300), (5, 800), (7, 4)]),
+        (format!("{irq} CPU 0 interrupts"), &[(0, 70), (2, 90), (4, 160), (5, 200)]),
+        (format!("{irq} CPU 1 interrupts"), &[(0, 9_000), (2, 9_400), (4, 12_000), (5, 31_000), (6, 31_200)]),
+        ("eth0 link rx_missed_errors".to_owned(), &[(0, 1_000), (5, 1_012)]),
+        (format!("eth0 driver rx_drops {name}"), &[(4, 5), (5, 7)]),
+        ("eth0 driver rx_flow_control_xoff".to_owned(), &[(6, 3)]),
+    ];
+    let read = |half: u64| {
+        let told = |(name, values): &(String, &[(u64, u64)])| {
+            let value = values.iter().find(|(at, _)| *at == half)?.1;
+            Some(CounterFact { name: name.clone(), value })
+        };
+        let levels = courses.iter().filter_map(told).collect();
+        Fact::Levels { at: MonoNs(SECOND + half * SECOND / 2), levels, unseen: Vec::new() }
+    };
+    (0..8).map(read).collect()
 }
 
 /// A stack of a function that another is inlined in, sampled once, and how many more there were.
