@@ -267,12 +267,12 @@ pub const FIELDS: &[Field] = &[
     maybe(
         A,
         "cause",
-        "`external.outside_host`: they did not come to this host; null where its own NIC may have lost more than half",
+        "`external.outside_host`: they did not come to this host; null where the interface itself may have lost more than half",
     ),
     perhaps(
         A,
         "nic_lost",
-        "packets that the interface itself lost in that time before the kernel had them; null if none is known",
+        "packets at most that the interface itself lost in that time before the kernel had them; null if none is known",
     ),
     maybe(A, "reason", "what nic_lost means, in a sentence; null without it"),
     text(N, "type", "`notice`: something about the run itself"),

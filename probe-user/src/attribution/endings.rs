@@ -141,7 +141,7 @@ fn an_answer_that_the_nic_itself_may_have_lost_is_not_proven_to_be_lost_outside(
     reads_losses(&mut ring, &[(0, 5), (SECOND, 8)]);
     let judged = times_out(&mut ring);
     assert_eq!(told(&judged), (LossPlace::LeftInTime, Stage::PnicXmit, None, None));
-    let reason = "eth0 itself lost 3 packets in the same 1.00 s (link rx_missed_errors), and nothing tells whose";
+    let reason = "eth0 itself lost up to 3 packets in the same 1.00 s (link rx_missed_errors), and nothing tells whose";
     assert!(judged.ledger.gaps.iter().any(|gap| gap.reason == reason), "{:?}", judged.ledger.gaps);
     let mut before = asked();
     reads_losses(&mut before, &[(0, 5), (50, 8)]);

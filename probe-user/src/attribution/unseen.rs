@@ -44,7 +44,8 @@ struct Growth {
 /// Packets that a NIC lost before the kernel had them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnseenLoss {
-    /// How many at most: what is counted twice, by the kernel and by the driver, is one.
+    /// How many at most: some drivers count one packet for its queue and for the device. What the kernel
+    /// counts beside the driver counts once.
     pub packets: u64,
     /// The counter that grew most, such as `link rx_missed_errors`.
     pub counter: String,
@@ -59,7 +60,7 @@ impl UnseenLoss {
     #[must_use]
     pub fn sentence(&self, device: &str) -> String {
         let (packets, over) = (counted(self.packets, "packet"), self.until.since(self.after));
-        format!("{device} itself lost {packets} in the same {over} ({}), and nothing tells whose", self.counter)
+        format!("{device} itself lost up to {packets} in the same {over} ({}), and nothing tells whose", self.counter)
     }
 }
 

@@ -402,6 +402,13 @@ impl<'a> Live<'a> {
         });
     }
 
+    /// Says the last of them: what a NIC has lost until now.
+    fn finish_levels(&mut self, ended_at: MonoNs) {
+        let Self { stream, observer, .. } = self;
+        let Some(series) = self.series.take() else { return };
+        series.finish(&mut |fact| stream.fact(ended_at, fact, &mut |output| observer.see(output)));
+    }
+
     fn give_up_senders(&mut self, error: LoadError) {
         self.senders = None;
         self.say_error(error, "who fills transmit queues is not told from here on");
@@ -561,6 +568,7 @@ impl<'a> Live<'a> {
         self.push_counters(ended_at, &undrained);
         self.push_fact(ended_at, &self.host.counters());
         self.push_fact(ended_at, &Fact::Cost(Box::new(crate::host::cost(runs))));
+        self.finish_levels(ended_at);
         self.finish_stacks(ended_at);
         self.finish_counters(ended_at);
         self.push_tick(ended_at);

@@ -21,6 +21,8 @@ const PAUSES: u32 = 50;
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Most levels; beyond it, new ones are not taken.
 const MOST: usize = 4_096;
+/// How long the end of a run waits for the last reading.
+const LAST_READING: Duration = Duration::from_millis(200);
 /// Levels that fit into one record.
 const TOLD_AT_ONCE: usize = 256;
 
@@ -75,6 +77,15 @@ impl Series {
         Some(Self { orders, readings, slow_checks: 0, interfaces: Vec::new(), every: READ_EVERY })
     }
 
+    /// Has them read once more, and says all that was read.
+    pub(super) fn finish(self, say: &mut dyn FnMut(&Fact)) {
+        drop(self.orders);
+        let end = Instant::now() + LAST_READING;
+        while let Ok(reading) = self.readings.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            reading.facts().for_each(|fact| say(&fact));
+        }
+    }
+
     /// Says what has been read by now, and has it read faster while checks are slow.
     pub(super) fn turn(&mut self, slow_checks: u64, interfaces: Vec<Watched>, say: &mut dyn FnMut(&Fact)) {
         let every = if slow_checks > self.slow_checks { READ_EVERY_SLOW } else { self.every };
@@ -91,24 +102,31 @@ impl Series {
     }
 }
 
-/// Reads until the run is over.
+/// Reads until the run is over, and once more then.
 fn read(orders: &Receiver<Order>, tell: &Sender<Reading>) {
     let Ok(mut order) = orders.recv() else { return };
     let mut reader = Reader::default();
-    loop {
+    let mut over = false;
+    while !over {
         let began = Instant::now();
-        let (changed, unseen) = reader.look(&order.interfaces);
-        // What was counted until it was read, was so before now.
-        if tell.send(Reading { at: super::clock::now(), changed, unseen }).is_err() {
+        if tell.send(reader.look(&order.interfaces)).is_err() {
             return;
         }
-        let took = began.elapsed();
-        loop {
-            match orders.recv_timeout(pause(order.every, took).saturating_sub(began.elapsed() - took)) {
-                Ok(next) => order = next,
-                Err(RecvTimeoutError::Timeout) => break,
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
+        over = is_over(orders, &mut order, began);
+    }
+    // Nobody may be there any more who wants it.
+    let _ = tell.send(reader.look(&order.interfaces));
+}
+
+/// Waits until the next reading is due behind the one that began then; true if the run is over.
+fn is_over(orders: &Receiver<Order>, order: &mut Order, began: Instant) -> bool {
+    let took = began.elapsed();
+    loop {
+        let due = began + took + pause(order.every, took);
+        match orders.recv_timeout(due.saturating_duration_since(Instant::now())) {
+            Ok(next) => *order = next,
+            Err(RecvTimeoutError::Timeout) => return false,
+            Err(RecvTimeoutError::Disconnected) => return true,
         }
     }
 }
@@ -128,7 +146,7 @@ struct Reader {
 
 impl Reader {
     /// What is new or different now.
-    fn look(&mut self, interfaces: &[Watched]) -> (Vec<CounterFact>, Vec<UnseenFact>) {
+    fn look(&mut self, interfaces: &[Watched]) -> Reading {
         let mut levels: BTreeMap<String, u64> = of_host();
         let mut unseen = Vec::new();
         for (interface, name, attachment) in interfaces {
@@ -140,7 +158,9 @@ impl Reader {
             let of_nic = counters.into_iter().map(|(_, counter)| (format!("{name} {}", counter.name), counter.value));
             levels.extend(of_nic);
         }
-        (changes(&mut self.known, levels), unseen)
+        let changed = changes(&mut self.known, levels);
+        // What was counted until it was read, was so before now.
+        Reading { at: super::clock::now(), changed, unseen }
     }
 
     /// What is told of it, if it is new or different.
@@ -268,7 +288,7 @@ mod tests {
     #[test]
     fn this_host_s_backlogs_are_read_and_an_interface_that_is_not_there_has_none() {
         let nowhere = Attachment { netns: None, ifindex: u32::MAX >> 1, name: "none".to_owned() };
-        let (levels, _) = Reader::default().look(&[(InterfaceId::default(), "none".to_owned(), nowhere)]);
+        let levels = Reader::default().look(&[(InterfaceId::default(), "none".to_owned(), nowhere)]).changed;
         assert!(levels.iter().any(|level| level.name.starts_with("CPU 0 backlog")), "{levels:?}");
         assert!(!levels.iter().any(|level| level.name.starts_with("none")));
     }
