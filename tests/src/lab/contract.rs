@@ -160,6 +160,10 @@ pub struct Absence {
     pub requests: u64,
     /// When the first was due, RFC 3339.
     pub due_at: String,
+    /// The cause, if it is proven.
+    pub cause: Option<String>,
+    /// What the host's own NIC lost meanwhile.
+    pub nic_lost: Option<u64>,
 }
 
 /// What happened at one target.

@@ -1,7 +1,7 @@
 //! The mark: what whylag said about each check, against what is known of it.
 
 use super::case::{Case, Expect, Fault, LostAt, Service};
-use super::contract::{Entry, Journey, Queue};
+use super::contract::{Absence, Entry, Journey, Queue};
 use super::message::{Check, Sent};
 use super::run::{Observed, Window};
 use anyhow::{Context, Result};
@@ -25,6 +25,8 @@ const SHARE_SLACK: f64 = 0.05;
 const RUN_QUEUE: &str = "app.runqueue";
 /// The place of requests that did not come.
 const NEVER_ARRIVED: &str = "never_arrived";
+/// Whose fault that is.
+const OUTSIDE: &str = "external.outside_host";
 /// At the edges of the fault, so many may be on their way.
 const ABSENT_SLACK: u64 = 2;
 /// Examples of what went wrong that a report shows.
@@ -156,7 +158,10 @@ pub fn score(case: &Case, observed: &Observed) -> Result<(Mark, Score)> {
             // The client is silent at the end, too.
             let due_ns = mono_ns(&absence.due_at, observed.wall_offset_ns)?;
             let during = (began_ns..=ended_ns).contains(&(due_ns + CLOCK_SLACK_NS * case.slowdown));
-            told += if during { absence.requests } else { 0 };
+            if during {
+                told += absence.requests;
+                score.mark_absence(absence);
+            }
         }
         score.mark_absent(told);
     }
@@ -344,6 +349,14 @@ impl Score {
         }
         if self.misshared > 0 {
             self.remarks.extend(self.shares.iter().cloned());
+        }
+    }
+
+    /// The world outside must be blamed, and the host's own NIC have lost nothing.
+    fn mark_absence(&mut self, absence: &Absence) {
+        if absence.cause.as_deref() != Some(OUTSIDE) || absence.nic_lost.is_some() {
+            self.misplaced += 1;
+            self.remarks.push(format!("requests did not come, and {absence:?} is told"));
         }
     }
 
