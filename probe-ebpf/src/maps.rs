@@ -201,6 +201,23 @@ pub(crate) struct CpuState {
     pub(crate) runs: Cell<u64>,
     /// Kernel locks that a watched thread waits for, or waited for in its slice.
     pub(crate) spinning: Spinning,
+    /// The softirq for received packets that has been raised and not begun.
+    pub(crate) raised: Raised,
+}
+
+/// A softirq that has been raised, and what was true then.
+#[repr(C)]
+pub(crate) struct Raised {
+    /// When; 0 if none is.
+    pub(crate) at_ns: Cell<u64>,
+    /// The thread that had the CPU.
+    pub(crate) thread: Cell<u64>,
+    /// When it had got the CPU.
+    pub(crate) arrival: Cell<u64>,
+    /// What the hypervisor had taken of the CPU.
+    pub(crate) steal_ns: Cell<u64>,
+    /// 1 if the CPU was in a softirq.
+    pub(crate) in_softirq: Cell<u64>,
 }
 
 /// A socket and the process that sends through it.

@@ -77,6 +77,7 @@ tracepoint_program!(consume_skb, "consume_skb", backend::taken);
 tracepoint_program!(consume_skb_old, "consume_skb", backend::taken_old);
 tracepoint_program!(neigh_update, "neigh_update", neighbour::updated);
 tracepoint_program!(softirq_entry, "softirq_entry", softirq::entry);
+tracepoint_program!(softirq_raise, "softirq_raise", softirq::raise);
 tracepoint_program!(softirq_exit, "softirq_exit", softirq::exit);
 tracepoint_program!(file_wait, "sched_switch", storage::file_wait);
 tracepoint_program!(filemap_fault, "mm_filemap_fault", storage::fault);

@@ -14,8 +14,8 @@ use probe_user::load::{Attached, Attachment, Netns, Outcome, Request, load};
 use probe_wire::{
     AcceptFullBody, BackendRxBody, BlockRequestBody, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody,
     GuestExitsBody, LockSpinBody, NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody, Pattern, QdiscBody, RanBody,
-    ReclaimBody, Rule, SendHeldBody, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody,
-    TaskExitBody, TaskForkBody, WakingBody, XmitBody,
+    ReclaimBody, Rule, SendHeldBody, SockCallBody, SockEnqueueBody, SoftirqBody, SoftirqWaitBody, SwitchInBody,
+    SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
 };
 use zerocopy::FromBytes;
 
@@ -163,6 +163,7 @@ fn print(record: &[u8]) {
         Ok(EventKind::BlockRequest) => show::<BlockRequestBody>(kind, body),
         Ok(EventKind::LockSpin) => show::<LockSpinBody>(kind, body),
         Ok(EventKind::GuestExits) => show::<GuestExitsBody>(kind, body),
+        Ok(EventKind::SoftirqWait) => show::<SoftirqWaitBody>(kind, body),
         Ok(EventKind::Ran) => show::<RanBody>(kind, body),
         Err(unknown) => println!("{unknown:?}"),
     }

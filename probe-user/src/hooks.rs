@@ -139,6 +139,17 @@ pub const HOOKS: &[Hook] = &[
         only_with_tap: false,
     },
     Hook {
+        name: "softirq_raise",
+        choices: &[tracepoint!("softirq_raise", "softirq_raise", 1)],
+        fields: &["task_sched_info_last_arrival"],
+        needs: &["softirq_entry"],
+        informs: &["nic.rx_softirq"],
+        tells: "for how long received packets wait until their CPU takes them in, and on top of what it does then",
+        cost: Cost::Timed,
+        required: false,
+        only_with_tap: false,
+    },
+    Hook {
         name: "sched_process_exit",
         choices: &[tracepoint!("sched_exit", "sched_process_exit", 1)],
         fields: &["task_tgid", "task_signal", "signal_live"],

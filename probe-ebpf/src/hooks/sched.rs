@@ -20,9 +20,15 @@ const MAX_GROUPS: usize = 5;
 
 /// A `task_struct`.
 #[derive(Clone, Copy)]
-struct Task(Typed);
+pub(super) struct Task(Typed);
 
 impl Task {
+    /// The one that has this CPU.
+    #[inline(always)]
+    pub(super) fn current() -> Self {
+        Self(read::current_task())
+    }
+
     #[inline(always)]
     fn tid(self) -> u32 {
         read::typed(self.0, offsets().task_pid, 0)
@@ -39,12 +45,12 @@ impl Task {
     }
 
     #[inline(always)]
-    fn comm(self) -> [u8; 16] {
+    pub(super) fn comm(self) -> [u8; 16] {
         read::name(self.0, offsets().task_comm)
     }
 
     #[inline(always)]
-    fn start_time_ns(self) -> u64 {
+    pub(super) fn start_time_ns(self) -> u64 {
         read::typed(self.0, offsets().task_start_time, 0)
     }
 
@@ -61,10 +67,22 @@ impl Task {
         read::typed_pointer(read::typed_pointer(self.0, offsets().task_se_cfs_rq), offsets().cfs_rq_rq)
     }
 
+    /// When it got the CPU that it has, by the run queue's clock.
+    #[inline(always)]
+    pub(super) fn arrival_ns(self) -> u64 {
+        read::typed(self.0, offsets().task_sched_info_last_arrival, 0)
+    }
+
+    /// What the hypervisor has taken of the CPU that it has, as far as that is accounted.
+    #[inline(always)]
+    pub(super) fn steal_ns(self) -> u64 {
+        read::typed(self.run_queue(), offsets().rq_prev_steal_time_rq, 0)
+    }
+
     /// Since it got the CPU, for one that leaves: the kernel forgets that only after it has told.
     #[inline(always)]
     fn ran_ns(self) -> u64 {
-        let arrived: u64 = read::typed(self.0, offsets().task_sched_info_last_arrival, 0);
+        let arrived = self.arrival_ns();
         let now: u64 = read::typed(self.run_queue(), offsets().rq_clock, 0);
         if arrived == 0 || now < arrived { u64::MAX } else { now - arrived }
     }
@@ -222,7 +240,7 @@ fn switch_out(ctx: &BtfTracePointContext, prev: Task, next: Task, state: u32) {
 
 /// Kernel stack of the current thread; the number of frames.
 #[inline(always)]
-fn kernel_stack(ctx: &BtfTracePointContext, to: &mut [u64; STACK_DEPTH]) -> u32 {
+pub(super) fn kernel_stack(ctx: &BtfTracePointContext, to: &mut [u64; STACK_DEPTH]) -> u32 {
     // SAFETY: the helper writes at most the given size, and zeros behind what it found.
     let bytes = unsafe { bpf_get_stack(ctx.as_ptr(), to.as_mut_ptr().cast(), size_of_val(to) as u32, 0) };
     if bytes < 0 { 0 } else { bytes as u32 / size_of::<u64>() as u32 }

@@ -1,9 +1,12 @@
 //! Interrupt work.
 
+use crate::sched::STACK_DEPTH;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Number of softirq vectors.
 pub const SOFTIRQ_VECTORS: usize = 10;
+/// The vector of received packets (`NET_RX_SOFTIRQ`).
+pub const NET_RX: u32 = 3;
 
 /// Softirq work of one vector that took at least [`Settings::softirq_min_ns`](crate::Settings):
 /// one run, or shorter ones together; or, every 0.1 s, one of no length on top of a watched thread,
@@ -19,6 +22,35 @@ pub struct SoftirqBody {
     /// Of several runs, the time from the begin of the first to the end of the last, nanoseconds;
     /// 0 for one run.
     pub window_ns: u32,
+}
+
+/// The softirq was raised while its CPU was in a softirq already: what that one left over.
+pub const WAIT_LEFT_OVER: u32 = 1;
+/// The header's thread has not left the CPU since then.
+pub const WAIT_SAME_SLICE: u32 = 2;
+
+/// NET_RX was raised on a CPU and begun no sooner than [`Settings::softirq_min_ns`](crate::Settings)
+/// later. The header's time is when it began; the header's thread is the one on top of which it runs:
+/// the thread for softirqs (`ksoftirqd`), one that has held softirqs off itself, or one that an
+/// interrupt interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SoftirqWaitBody {
+    /// When it was raised, nanoseconds of `CLOCK_MONOTONIC`.
+    pub raised_ns: u64,
+    /// Start time of the header's thread, nanoseconds of `CLOCK_MONOTONIC`.
+    pub start_time_ns: u64,
+    /// What the hypervisor took of the CPU meanwhile, nanoseconds, as far as the run queue has
+    /// accounted it ([`CpuAccount::steal_ns`](crate::CpuAccount)).
+    pub steal_ns: u64,
+    /// [`WAIT_LEFT_OVER`], [`WAIT_SAME_SLICE`].
+    pub flags: u32,
+    /// Frames in `stack`.
+    pub stack_len: u32,
+    /// Name of the header's thread.
+    pub comm: [u8; 16],
+    /// Kernel stack on which it began, innermost first: who lets softirqs run again is in it.
+    pub stack: [u64; STACK_DEPTH],
 }
 
 /// What a program interrupted, from the preempt count of its CPU.

@@ -69,6 +69,9 @@ pub enum EventKind {
     /// A thread that nobody watches left a CPU for which a watched one waits:
     /// [`RanBody`](crate::RanBody).
     Ran = 46,
+    /// Received packets waited for a CPU to run the softirq for them:
+    /// [`SoftirqWaitBody`](crate::SoftirqWaitBody).
+    SoftirqWait = 60,
     /// The host has handled exits of a guest on a watched vCPU's thread:
     /// [`GuestExitsBody`](crate::GuestExitsBody).
     GuestExits = 70,
@@ -76,7 +79,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// Every kind, in the order of its number.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::PacketIngress,
         Self::PacketEgress,
         Self::SockEnqueue,
@@ -105,6 +108,7 @@ impl EventKind {
         Self::BlockRequest,
         Self::LockSpin,
         Self::Ran,
+        Self::SoftirqWait,
         Self::GuestExits,
     ];
 
@@ -154,6 +158,7 @@ impl EventKind {
             Self::BlockRequest => "block_request",
             Self::LockSpin => "lock_spin",
             Self::Ran => "ran",
+            Self::SoftirqWait => "softirq_wait",
             Self::GuestExits => "guest_exits",
         }
     }

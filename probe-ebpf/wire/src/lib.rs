@@ -27,7 +27,7 @@ mod storage;
 
 pub use block::BlockRequestBody;
 pub use header::EventHeader;
-pub use irq::{Interrupt, SOFTIRQ_VECTORS, SoftirqBody};
+pub use irq::{Interrupt, NET_RX, SOFTIRQ_VECTORS, SoftirqBody, SoftirqWaitBody, WAIT_LEFT_OVER, WAIT_SAME_SLICE};
 pub use kind::{EventKind, UnknownKind};
 pub use kvm::{EXIT_TOLD_NS, EXITS_TOLD_NS, GuestExitsBody};
 pub use lock::{

@@ -258,7 +258,8 @@ pub const CAUSES: [CauseRow; 25] = [
         "nic.rx_softirq",
         Family::Nic,
         "in the ring or backlog while receive softirq does not run or is slow",
-        "long softirqs on the CPU that takes it in, or that thread's wait for a CPU and who ran instead",
+        "long softirqs on the CPU that takes it in; from the time when one was due to its begin, and who let none run \
+         or kept its thread (`ksoftirqd`, threaded NAPI) from the CPU",
         "a slow sender, or a busy application on the same CPU",
         "spread receive work (RSS, RPS), move busy threads off that CPU, or use threaded NAPI",
     ),

@@ -21,6 +21,7 @@ use super::request::Requests;
 use super::run::{Runs, Share};
 use super::sent::SendCalls;
 use super::softirq::{SoftirqRun, Softirqs, Tally};
+use super::softirq_wait::{SoftirqWait, SoftirqWaits};
 use super::spin::Spins;
 use super::storage::Storage;
 use super::symbol::{Fast, Stacks, Symbols};
@@ -53,6 +54,7 @@ pub struct Evidence {
     stacks: Stacks,
     symbols: Symbols,
     softirqs: Softirqs,
+    softirq_waits: SoftirqWaits,
     sockets: HashMap<u64, Socket, Fast>,
     ports: HashMap<(u32, u32), u64, Fast>,
     /// What last entered a socket, by CPU.
@@ -116,6 +118,7 @@ pub(super) struct Sees {
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Blind {
     pub(super) softirqs: bool,
+    pub(super) raises: bool,
     pub(super) files: bool,
     pub(super) sockets: bool,
     pub(super) qdiscs: bool,
@@ -128,6 +131,7 @@ impl Blind {
         let lacks = |hook: &str| !active.iter().any(|name| name == hook);
         Self {
             softirqs: lacks("softirq_entry") || lacks("softirq_exit"),
+            raises: lacks("softirq_raise"),
             files: lacks("file_wait"),
             sockets: lacks("sk_data_ready"),
             qdiscs: lacks("qdisc_enqueue") || lacks("qdisc_dequeue"),
@@ -157,6 +161,7 @@ impl Evidence {
             Body::OtherRead(body) => self.other(event, body, true),
             Body::OtherSend(body) => self.other(event, body, false),
             Body::Softirq(body) => self.softirqs.add(event.cpu, event.at, body),
+            Body::SoftirqWait(body) => self.softirq_waited(event, body),
             Body::BackendRx(body) => self.taken(event, body),
             Body::Xmit(body) => {
                 let id = InterfaceId { netns: body.netns, ifindex: body.ifindex };
@@ -208,6 +213,7 @@ impl Evidence {
         let slices = self.lives.values().flatten().map(|life| life.on_cpu_since(before));
         let oldest = slices.min().unwrap_or(before);
         self.softirqs.trim(oldest);
+        self.softirq_waits.trim(before);
         self.flow_drops.trim(before.before(DROPS_KEPT));
         self.held.trim(before.before(DROPS_KEPT));
         self.send_calls.trim(before.before(DROPS_KEPT));
@@ -333,6 +339,16 @@ impl Evidence {
     /// Long softirqs of a CPU that overlap a stretch of time.
     pub(super) fn softirqs(&self, cpu: u32, from: MonoNs, to: MonoNs) -> impl Iterator<Item = &SoftirqRun> {
         self.softirqs.overlapping(cpu, from, to)
+    }
+
+    /// When received packets waited on a CPU for a softirq that was due.
+    pub(super) fn softirq_waits(&self, cpu: u32, from: MonoNs, to: MonoNs) -> impl Iterator<Item = &SoftirqWait> {
+        self.softirq_waits.overlapping(cpu, from, to)
+    }
+
+    #[cfg(test)]
+    pub(super) fn softirq_wait_count(&self, cpu: u32) -> usize {
+        self.softirq_waits.count(cpu)
     }
 
     /// What a CPU spent in softirqs over a stretch of time.

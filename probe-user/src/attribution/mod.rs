@@ -32,6 +32,7 @@ mod service;
 #[cfg(test)]
 mod single_loss;
 mod softirq;
+mod softirq_wait;
 mod spin;
 mod stall;
 mod storage;

@@ -12,8 +12,8 @@ use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective,
 use probe_wire::{
     BackendRxBody, BlockRequestBody, CpuAccount, DROP_OF_PORT, DROP_OF_PORT_LAST, DirtiedBody, DropBody, FileWaitBody,
     GuestExitsBody, Interrupt, LockSpinBody, NeighbourBody, OtherCallBody, PacketBody, QdiscBody, RanBody, ReclaimBody,
-    STACK_DEPTH, SendHeldBody, Sighting, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody,
-    TaskExitBody, TaskForkBody, WakingBody,
+    STACK_DEPTH, SendHeldBody, Sighting, SockCallBody, SockEnqueueBody, SoftirqBody, SoftirqWaitBody, SwitchInBody,
+    SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
 };
 
 pub(crate) const MS: u64 = 1_000;
@@ -575,6 +575,28 @@ impl Story {
     pub(crate) fn softirq(&mut self, from: u64, to: u64, vector: u32) -> &mut Self {
         let body = SoftirqBody { duration_ns: (to - from) * 1_000, vector, window_ns: 0 };
         self.push_on(to, SERVER.cpu(), IDLE, Body::Softirq(body))
+    }
+
+    /// NET_RX is due on CPU 0 from one time to another, and then begins on top of a thread, with this
+    /// stack.
+    pub(crate) fn softirq_waits(
+        &mut self,
+        (from, to): (u64, u64),
+        who: Actor,
+        (flags, steal): (u32, u64),
+        frames: &str,
+    ) -> &mut Self {
+        let (stack, stack_len) = self.stack(frames);
+        let body = SoftirqWaitBody {
+            raised_ns: at(from).0,
+            start_time_ns: who.start(),
+            steal_ns: steal * 1_000,
+            flags,
+            stack_len,
+            comm: comm(who.2),
+            stack,
+        };
+        self.push_on(to, SERVER.cpu(), who, Body::SoftirqWait(Box::new(body)))
     }
 
     /// Short softirqs on CPU 0 that took `sum` together.

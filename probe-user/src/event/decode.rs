@@ -8,8 +8,8 @@ use crate::clock::MonoNs;
 use probe_wire::{
     AcceptFullBody, BackendRxBody, BlockRequestBody, CpuAccount, DirtiedBody, DropBody, EventHeader, EventKind,
     FileWaitBody, GuestExitsBody, Interrupt, LockSpinBody, NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody,
-    QdiscBody, RanBody, ReclaimBody, SendHeldBody, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody,
-    SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
+    QdiscBody, RanBody, ReclaimBody, SendHeldBody, SockCallBody, SockEnqueueBody, SoftirqBody, SoftirqWaitBody,
+    SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -130,6 +130,7 @@ fn decode_wire(kind: EventKind, bytes: &[u8]) -> Option<Body> {
         EventKind::BlockRequest => Body::BlockRequest(read::<BlockRequestBody>(bytes)?),
         EventKind::LockSpin => Body::LockSpin(read::<LockSpinBody>(bytes)?),
         EventKind::GuestExits => Body::GuestExits(read::<GuestExitsBody>(bytes)?),
+        EventKind::SoftirqWait => Body::SoftirqWait(Box::new(read::<SoftirqWaitBody>(bytes)?)),
         EventKind::Ran => Body::Ran(read::<RanBody>(bytes)?),
     })
 }

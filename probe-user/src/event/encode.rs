@@ -123,6 +123,7 @@ fn wire_bytes(body: &Body) -> Option<&[u8]> {
         Body::BlockRequest(body) => body.as_bytes(),
         Body::LockSpin(body) => body.as_bytes(),
         Body::GuestExits(body) => body.as_bytes(),
+        Body::SoftirqWait(body) => body.as_bytes(),
         Body::Ran(body) => body.as_bytes(),
         Body::Fact(_) | Body::Tick => return None,
     })

@@ -16,8 +16,8 @@ use crate::stack::{FrameFact, ModuleFact, StackCounts, StackFact, TakenFact};
 use probe_wire::{
     AcceptFullBody, BackendRxBody, BlockRequestBody, DirtiedBody, DropBody, EventKind, FileWaitBody, GuestExitsBody,
     Interrupt, LockSpinBody, NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody, QdiscBody, RanBody, ReclaimBody,
-    Rule, SendHeldBody, SockCallBody, SockEnqueueBody, SoftirqBody, SwitchInBody, SwitchOutBody, TaskExitBody,
-    TaskForkBody, WakingBody, XmitBody,
+    Rule, SendHeldBody, SockCallBody, SockEnqueueBody, SoftirqBody, SoftirqWaitBody, SwitchInBody, SwitchOutBody,
+    TaskExitBody, TaskForkBody, WakingBody, XmitBody,
 };
 use serde::{Deserialize, Serialize};
 
@@ -128,6 +128,8 @@ pub enum Body {
     LockSpin(LockSpinBody),
     /// A thread that nobody watches left a CPU for which a watched one waits.
     Ran(RanBody),
+    /// Received packets waited for a CPU to take them in.
+    SoftirqWait(Box<SoftirqWaitBody>),
     /// The host has handled exits of a guest.
     GuestExits(GuestExitsBody),
     /// Something that userspace knows.
@@ -484,6 +486,7 @@ impl Body {
             Self::Reclaim(_) => EventKind::Reclaim,
             Self::BlockRequest(_) => EventKind::BlockRequest,
             Self::LockSpin(_) => EventKind::LockSpin,
+            Self::SoftirqWait(_) => EventKind::SoftirqWait,
             Self::Ran(_) => EventKind::Ran,
             Self::GuestExits(_) => EventKind::GuestExits,
             Self::Fact(_) | Self::Tick => return None,

@@ -384,6 +384,7 @@ impl Correlator {
             | Body::BlockRequest(_)
             | Body::LockSpin(_)
             | Body::GuestExits(_)
+            | Body::SoftirqWait(_)
             | Body::Ran(_)
             | Body::Fact(_)
             | Body::Tick => Joined::Evidence,

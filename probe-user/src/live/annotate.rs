@@ -94,9 +94,12 @@ impl Annotator {
         let mut say_now = |fact: &Fact| say(event.at, fact);
         match &event.body {
             Body::SwitchOut(body) => {
-                let frames = body.stack.iter().take(body.stack_len as usize);
-                frames.for_each(|address| self.address(*address, &mut say_now));
+                self.frames(&body.stack, body.stack_len, &mut say_now);
                 self.thread(event.task, &mut say_now);
+            }
+            Body::SoftirqWait(body) => {
+                self.frames(&body.stack, body.stack_len, &mut say_now);
+                self.runner(event.task, body.start_time_ns, &mut say_now);
             }
             Body::Drop(body) => {
                 self.address(body.location, &mut say_now);
@@ -177,6 +180,10 @@ impl Annotator {
         }
     }
 
+    fn frames(&mut self, stack: &[u64], len: u32, say: &mut dyn FnMut(&Fact)) {
+        stack.iter().take(len as usize).for_each(|address| self.address(*address, say));
+    }
+
     fn address(&mut self, address: u64, say: &mut dyn FnMut(&Fact)) {
         if address == 0 || !self.said_addresses.insert(address) {
             return;
@@ -243,6 +250,7 @@ fn names_something(record: &[u8]) -> bool {
         | EventKind::Dirtied
         | EventKind::BlockRequest
         | EventKind::Ran
+        | EventKind::SoftirqWait
         | EventKind::BackendRx => true,
         EventKind::PacketEgress
         | EventKind::SockEnqueue

@@ -44,6 +44,7 @@ macro_rules! need_root {
 }
 
 mod senders;
+mod softirq;
 mod stacks;
 
 /// A UDP signature: four bytes and a nonce of eight.

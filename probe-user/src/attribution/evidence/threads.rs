@@ -6,7 +6,7 @@ use crate::attribution::symbol::StackRef;
 use crate::attribution::thread::{Account, Interval, Leave, Life, Mark, Named, Switch, Throttled, Wake};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Body, Event, TaskFact, TaskId};
-use probe_wire::{MAX_CPUS, SwitchInBody, SwitchOutBody, TaskForkBody, WakingBody};
+use probe_wire::{MAX_CPUS, SoftirqWaitBody, SwitchInBody, SwitchOutBody, TaskForkBody, WakingBody};
 use std::collections::HashSet;
 
 /// Most lives of threads kept.
@@ -96,6 +96,13 @@ impl Evidence {
         let ran = (body.ran_ns != u64::MAX).then_some(DurNs(body.ran_ns));
         let leave = Leave { state: body.state, preempted: body.preempted != 0, stack, ran };
         self.mark(event.task, body.start_time_ns, Some(&body.comm), Mark::Out(switch, leave));
+    }
+
+    /// Names of its functions come before a stack.
+    pub(super) fn softirq_waited(&mut self, event: &Event, body: &SoftirqWaitBody) {
+        let stack = body.stack.get(..body.stack_len as usize).unwrap_or_default();
+        let frames = stack.iter().filter_map(|address| self.symbols.at(*address));
+        self.softirq_waits.add(event, body, frames);
     }
 
     /// Where the kernel does not tell for how long, it is not known.

@@ -147,8 +147,13 @@ impl Evidence {
 
     /// Who had a CPU, with its cgroup where that is known.
     pub(in crate::attribution) fn offender_of(&self, share: &Share, at: MonoNs) -> Offender {
-        let offender = self.offender_named(&share.who, at);
-        let cgroup = self.runs.cgroup(share.who.task, share.start_ns).map_or(offender.cgroup, str::to_owned);
+        self.offender_in(&share.who, share.start_ns, at)
+    }
+
+    /// A thread that nobody need watch, by its start time.
+    pub(in crate::attribution) fn offender_in(&self, who: &Named, start_ns: u64, at: MonoNs) -> Offender {
+        let offender = self.offender_named(who, at);
+        let cgroup = self.runs.cgroup(who.task, start_ns).map_or(offender.cgroup, str::to_owned);
         Offender { cgroup, ..offender }
     }
 }

@@ -9,6 +9,7 @@ pub(super) mod handover;
 pub(super) mod lost;
 pub(super) mod outside;
 mod pause;
+mod pending;
 pub(super) mod receive;
 mod starvation;
 pub(super) mod thread;

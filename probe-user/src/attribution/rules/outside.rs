@@ -1,6 +1,6 @@
 //! `external.outside_host`: the check was on its way elsewhere, or came late.
 
-use super::Leg;
+use super::{Leg, pending};
 use crate::attribution::cause::Cause;
 use crate::attribution::piece::{Charge, Piece};
 use crate::attribution::place::LossPlace;
@@ -15,15 +15,25 @@ const MAX_FLOWS: usize = 65_536;
 
 /// Out of this host.
 pub(in crate::attribution) fn outside(leg: &Leg<'_>) -> Vec<Piece> {
-    vec![piece(leg, leg.from)]
+    pieces(leg, leg.from)
 }
 
-/// Out of this host from `from` on. An answer that never came may have been lost by this host's own NIC,
-/// if that lost any packet meanwhile.
-pub(super) fn piece(leg: &Leg<'_>, from: MonoNs) -> Piece {
+/// Out of this host from `from` on. What comes in is seen when its CPU takes it in: if that was behind,
+/// it may have been there before.
+pub(super) fn pieces(leg: &Leg<'_>, from: MonoNs) -> Vec<Piece> {
+    let behind = leg.end.map_or(DurNs::ZERO, |end| pending::backed_up(leg, end.cpu, leg.to));
+    let cut = leg.to.before(behind).max(from);
+    let cpu = leg.end.map_or(0, |end| end.cpu);
+    let reason = format!("on its way to this host, or there while CPU {cpu} was {behind} behind with receiving");
+    let pieces = [piece(leg, from, cut), Piece::unexplained(cut, leg.to, Span::Outside, reason)];
+    pieces.into_iter().filter(|piece| piece.from < piece.to).collect()
+}
+
+/// An answer that never came may have been lost by this host's own NIC, if that lost any packet meanwhile.
+fn piece(leg: &Leg<'_>, from: MonoNs, to: MonoNs) -> Piece {
     if let Some(loss) = lost_unseen(leg, from) {
         let device = leg.evidence.interface(leg.start.interface);
-        return Piece::unexplained(from, leg.to, Span::Outside, loss.sentence(&device));
+        return Piece::unexplained(from, to, Span::Outside, loss.sentence(&device));
     }
     let fact = match leg.end {
         Some(end) => format!(
@@ -34,7 +44,7 @@ pub(super) fn piece(leg: &Leg<'_>, from: MonoNs) -> Piece {
         ),
         None => format!("left at {} and was not answered for {}", leg.start.stage.name(), leg.to.since(from)),
     };
-    Piece::charged(from, leg.to, Span::Outside, Charge::new(Cause::ExternalOutsideHost, None, fact))
+    Piece::charged(from, to, Span::Outside, Charge::new(Cause::ExternalOutsideHost, None, fact))
 }
 
 fn lost_unseen(leg: &Leg<'_>, from: MonoNs) -> Option<UnseenLoss> {

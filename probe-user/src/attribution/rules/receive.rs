@@ -1,10 +1,9 @@
 //! `nic.rx_softirq`: in the ring or backlog while receive softirq is slow or not run; and
 //! `nic.tx_queue` where the ring is a veth's, and the thread that empties it is behind.
 
-use super::thread::softirq_offender;
-use super::{Leg, accept, counted, transmit};
+use super::thread::{kept_from, softirq_offender};
+use super::{Leg, accept, counted, pending, transmit};
 use crate::attribution::cause::Cause;
-use crate::attribution::evidence::{described, text};
 use crate::attribution::ledger::Offender;
 use crate::attribution::piece::{Charge, Piece};
 use crate::attribution::softirq::SoftirqRun;
@@ -16,9 +15,6 @@ use crate::journey::{Stage, Stamp};
 /// Names of softirq vectors, in the order of their numbers.
 const VECTORS: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
-
-/// The vector of received packets.
-pub(super) const NET_RX: u32 = 3;
 
 /// The name of a softirq vector.
 pub(crate) fn vector(number: u32) -> &'static str {
@@ -48,7 +44,7 @@ pub(super) fn taken_in(leg: &Leg<'_>, end: &Stamp, stays: Vec<Piece>) -> Vec<Pie
         let runs = leg.evidence.softirqs(end.cpu, queued_until, leg.to);
         let mut pieces: Vec<Piece> = stays.into_iter().chain(runs.map(|run| held(leg, run, end.cpu))).collect();
         let gaps = gaps(&mut pieces, queued_until, leg.to);
-        pieces.extend(gaps.into_iter().flat_map(|(from, to)| deferred(leg, end.cpu, from, to)));
+        pieces.extend(gaps.into_iter().flat_map(|(from, to)| not_run(leg, end.cpu, from, to)));
         return pieces;
     };
     let stays = stays.into_iter().flat_map(|stay| behind(leg, end, thread, stay));
@@ -87,7 +83,9 @@ fn thread_did(leg: &Leg<'_>, thread: TaskId, role: &str, interval: &Interval<'_>
     let time = interval.time();
     match state {
         State::OnCpu(slice) => at_work(leg, thread, role, interval, &slice),
-        State::Runnable(runnable) => vec![Piece::charged(from, to, leg.span, starved(leg, role, to, &runnable))],
+        State::Runnable(runnable) => {
+            vec![Piece::charged(from, to, leg.span, starved(leg, (role, thread), interval, &runnable))]
+        }
         State::Blocked(_) | State::Stopped { .. } => {
             vec![Piece::unexplained(from, to, leg.span, format!("{role} slept for {time}"))]
         }
@@ -116,12 +114,15 @@ fn at_work(leg: &Leg<'_>, thread: TaskId, role: &str, interval: &Interval<'_>, s
     pieces.into_iter().filter(|piece| piece.from < piece.to).collect()
 }
 
-fn starved(leg: &Leg<'_>, role: &str, at: MonoNs, runnable: &Runnable<'_>) -> Charge {
-    let gap = runnable.to.map_or(at, |back| back.at).since(runnable.from);
-    // A worker of the kernel's that ran last does not tell who ran before it.
-    let instead = runnable.instead().filter(|named| !named.is_kernel_worker());
-    let offender = instead.map(|named| leg.evidence.offender_named(named, at));
-    let who = instead.map(|named| format!("{} ran instead", described(named.task, &text(&named.comm))));
+/// The thread, called by its part, waited for a CPU.
+pub(super) fn starved(
+    leg: &Leg<'_>,
+    (role, thread): (&str, TaskId),
+    interval: &Interval<'_>,
+    runnable: &Runnable<'_>,
+) -> Charge {
+    let gap = runnable.to.map_or(interval.to, |back| back.at).since(runnable.from);
+    let (offender, who) = kept_from(leg.evidence, thread, interval, runnable);
     let fact = format!("{role} waited {gap} for a CPU");
     let charge = Charge::new(Cause::NicRxSoftirq, offender, fact).with(who);
     charge.meaning("the thread that takes packets in did not get a CPU")
@@ -158,17 +159,22 @@ fn held(leg: &Leg<'_>, run: &SoftirqRun, cpu: u32) -> Piece {
     Piece::charged(from, to, leg.span, Charge::new(Cause::NicRxSoftirq, Some(offender), fact))
 }
 
+/// No softirq was at work. Where the kernel does not tell for how long one was due, the thread for
+/// softirqs may tell.
+fn not_run(leg: &Leg<'_>, cpu: u32, from: MonoNs, to: MonoNs) -> Vec<Piece> {
+    if leg.evidence.blind().raises { deferred(leg, cpu, from, to) } else { pending::pending(leg, cpu, from, to) }
+}
+
 /// Softirqs were left to the thread for them, and that thread did not get its CPU.
 fn deferred(leg: &Leg<'_>, cpu: u32, from: MonoNs, to: MonoNs) -> Vec<Piece> {
     let Some(thread) = leg.evidence.softirq_thread(cpu) else { return Vec::new() };
     let role = format!("{}, which is to receive what CPU {cpu} has not received yet,", leg.evidence.name(thread, to));
     let intervals = leg.evidence.intervals(thread, from, to);
     let waits = intervals.iter().filter_map(|interval| match interval.state {
-        State::Runnable(runnable) => Some((interval.from, interval.to, runnable)),
+        State::Runnable(runnable) => Some((interval, starved(leg, (&role, thread), interval, &runnable))),
         _ => None,
     });
-    let charged = waits.map(|(from, to, runnable)| (from, to, starved(leg, &role, to, &runnable)));
-    charged.map(|(from, to, charge)| Piece::charged(from, to, leg.span, charge)).collect()
+    waits.map(|(interval, charge)| Piece::charged(interval.from, interval.to, leg.span, charge)).collect()
 }
 
 /// Adds an unexplained piece with `reason` for every stretch that no piece covers.

@@ -3,7 +3,7 @@
 //!
 //! A wait is handed to the rules for waits, which come back here for the waker's own timeline.
 
-use super::receive::{NET_RX, vector};
+use super::receive::vector;
 use super::starvation::{self, starved};
 use super::{counted, wait};
 use crate::attribution::cause::Cause;
@@ -21,6 +21,7 @@ use crate::attribution::walk::is_in_doubt;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::TaskId;
 use crate::journey::Span;
+use probe_wire::NET_RX;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -476,7 +477,7 @@ fn stolen(evidence: &Evidence, seat: &Seat, at: MonoNs, cpu: u32, (work, fact): 
 }
 
 /// Softirqs of a CPU, of one vector if it is known.
-pub(super) fn softirq_offender(number: Option<u32>, cpu: u32) -> Offender {
+pub(in crate::attribution) fn softirq_offender(number: Option<u32>, cpu: u32) -> Offender {
     let name = number.map_or(String::new(), |number| format!("{} ", vector(number)));
     device(format!("softirq {name}CPU {cpu}"))
 }
@@ -617,6 +618,28 @@ fn shares_of(cpu: u32, shares: &[Share]) -> String {
     let rest = others.iter().fold(DurNs::ZERO, |sum, share| sum.plus(share.time));
     let rest = if others.is_empty() { String::new() } else { format!(", {} others {rest}", others.len()) };
     format!("CPU {cpu} ran instead: {}{rest}", named.join(", "))
+}
+
+/// Who kept a CPU from a thread of the kernel's, and how that is known. A worker of the kernel's that
+/// ran last does not tell who ran before it.
+pub(super) fn kept_from(
+    evidence: &Evidence,
+    task: TaskId,
+    interval: &Interval<'_>,
+    runnable: &Runnable<'_>,
+) -> (Option<Offender>, Option<String>) {
+    match Instead::of(evidence, task, interval, runnable) {
+        Instead::Seen { cpu, shares } => {
+            (shares.first().map(|share| evidence.offender_of(share, interval.to)), Some(shares_of(cpu, &shares)))
+        }
+        Instead::Beside(named) => match named.filter(|named| !named.is_kernel_worker()) {
+            Some(named) => {
+                let fact = format!("{} ran instead", described(named.task, &text(&named.comm)));
+                (Some(evidence.offender_named(named, interval.to)), Some(fact))
+            }
+            None => (None, None),
+        },
+    }
 }
 
 fn ran_instead(evidence: &Evidence, seat: &Seat, interval: Interval<'_>, runnable: &Runnable<'_>) -> Charge {

@@ -138,7 +138,7 @@ pub(in crate::attribution) fn transmit_and_outside(leg: &Leg<'_>) -> Vec<Piece> 
         let reason = "in the transmit path or outside, and queueing disciplines are not watched";
         pieces.push(Piece::unexplained(left, leg.to, leg.span, reason));
     } else if left < leg.to {
-        pieces.push(outside::piece(leg, left));
+        pieces.extend(outside::pieces(leg, left));
     }
     pieces
 }
