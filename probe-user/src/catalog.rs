@@ -128,6 +128,7 @@ const N: &str = "notice";
 const E: &str = "episode";
 const K: &str = "join";
 const Q: &str = "queue";
+const V: &str = "receive";
 const L: &str = "loss";
 const S: &str = "summary";
 const I: &str = "incident";
@@ -479,6 +480,24 @@ pub const FIELDS: &[Field] = &[
     list(Q, "advice", "what would relieve the queue, as far as something measured points to it"),
     text(Q, "advice[].step", "what to do"),
     text(Q, "advice[].fact", "the measured fact that it rests on"),
+    text(V, "type", "`receive`: what slow checks lost to a CPU that was behind with receiving"),
+    number(V, "cpu", "the CPU"),
+    count(V, "checks", "slow checks that lost time to it"),
+    ns(V, "late_ns", "how long they waited to be taken in there, summed (`nic.rx_softirq`)"),
+    ns(V, "taken_ns", "what receiving took there of the time of threads that served them, summed (`host.cpu_gap`)"),
+    list(V, "interfaces", "labels of the interfaces at which it took them in"),
+    list(V, "workers", "threads that served them there; at most 8"),
+    text(V, "workers[].comm", "name of the thread"),
+    number(V, "workers[].tgid", "its process"),
+    number(V, "workers[].tid", "the thread"),
+    list(V, "keepers", "who kept it from receiving, longest first; at most 8"),
+    text(V, "keepers[].comm", "name of the thread"),
+    number(V, "keepers[].tgid", "its process"),
+    number(V, "keepers[].tid", "the thread"),
+    ns(V, "keepers[].ns", "for how long, summed over the checks that waited"),
+    list(V, "advice", "what would relieve the CPU, as far as something measured points to it"),
+    text(V, "advice[].step", "what to do"),
+    text(V, "advice[].fact", "the measured fact that it rests on"),
     text(L, "type", "`loss`: every record of the run accounted for"),
     count(L, "emitted", "attempts of the kernel programs to emit a record"),
     count(L, "received", "records received and decoded"),

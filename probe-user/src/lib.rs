@@ -37,6 +37,7 @@ pub mod stack;
 pub mod counters;
 pub mod sender;
 pub mod level;
+pub mod receive;
 pub mod clock;
 pub mod loss;
 

@@ -3,12 +3,15 @@
 //! Records come in as bytes, [`Output`] values go out. Pure: no clock, no file, no socket, no
 //! channel. Time enters only inside records, so a replay of a recording equals the live run.
 
-use crate::attribution::{Absence, Activity, Attributor, Episode, Evidence, Judged, Lapse, Lapses, queue_waits};
+use crate::attribution::{
+    Absence, Activity, Attributor, Episode, Evidence, Judged, Lapse, Lapses, queue_waits, receive_waits,
+};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Body, Event, Fact, InterfaceId, Orderer, RunFact, decode};
 use crate::join::JoinReport;
 use crate::journey::{Correlator, Journey, JourneyId, Outcome, Update};
 use crate::loss::{LeftOut, LossLedger, LossReport};
+use crate::receive::{ReceiveShare, ReceiveTable};
 use crate::sender::{QueueShare, QueueTable};
 use crate::summary::{RunSummary, Summary};
 
@@ -69,6 +72,8 @@ pub enum Output {
     Join(JoinReport),
     /// Who filled a transmit queue in which checks waited, or that dropped them.
     Queue(Box<QueueShare>),
+    /// What checks lost to a CPU that was behind with receiving.
+    Receive(Box<ReceiveShare>),
     /// Every record accounted for.
     Loss(LossReport),
     /// The run in one object, the last output.
@@ -144,12 +149,13 @@ impl Collector {
         losses.set_counts(conclude.correlator.counts());
         losses.set_left_out(conclude.left_out);
         debug_assert_eq!(losses.decoded_identity(), Ok(()), "every record has gone somewhere");
-        let Verdicts { summary, queues, .. } = conclude.verdicts.unwrap_or_else(Verdicts::silent);
+        let Verdicts { summary, queues, receiving, .. } = conclude.verdicts.unwrap_or_else(Verdicts::silent);
         summary
             .targets()
             .filter_map(|target| summary.episode(target))
             .for_each(|episode| out(Output::Episode(episode)));
         queues.shares().into_iter().for_each(|share| out(Output::Queue(Box::new(share))));
+        receiving.shares().into_iter().for_each(|share| out(Output::Receive(Box::new(share))));
         out(Output::Loss(losses.report()));
         out(Output::Summary(summary.run()));
     }
@@ -211,6 +217,7 @@ impl Conclude {
         }
         if let Some(verdicts) = &mut self.verdicts {
             verdicts.queues.learn(fact);
+            verdicts.receiving.learn(fact);
         }
         if let Fact::ThreadCounters(window) = fact {
             self.verdicts.get_or_insert_with(Verdicts::silent).summary.count(window);
@@ -277,6 +284,7 @@ impl Conclude {
             verdicts.summary.push(&judged);
             if judged.journey.outcome != Outcome::Open {
                 verdicts.queues.push(&queue_waits(&self.evidence, &judged));
+                verdicts.receiving.push(&receive_waits(&self.evidence, &judged));
             }
             out(Output::Journey(Box::new(judged)));
         }
@@ -316,13 +324,19 @@ struct Verdicts {
     lapses: Lapses,
     summary: Summary,
     queues: QueueTable,
+    receiving: ReceiveTable,
 }
 
 impl Verdicts {
     fn new(run: &RunFact) -> Self {
         let intervals = run.signatures.iter().map(|signature| signature.interval);
-        let queues = QueueTable::default();
-        Self { attributor: Attributor::new(run), lapses: Lapses::new(intervals), summary: Summary::new(run), queues }
+        Self {
+            attributor: Attributor::new(run),
+            lapses: Lapses::new(intervals),
+            summary: Summary::new(run),
+            queues: QueueTable::default(),
+            receiving: ReceiveTable::default(),
+        }
     }
 
     fn lapse(&mut self, journey: &Journey) -> Option<Output> {

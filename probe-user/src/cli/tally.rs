@@ -43,6 +43,7 @@ impl Tally {
             | Output::Softirq { .. }
             | Output::Episode(_)
             | Output::Queue(_)
+            | Output::Receive(_)
             | Output::Summary(_) => {}
         }
     }

@@ -223,14 +223,19 @@ impl Join {
             }
             (
                 Side::Host,
-                output @ (Output::Lapse { .. } | Output::Absence(_) | Output::Gone { .. } | Output::Queue(_)),
+                output @ (Output::Lapse { .. }
+                | Output::Absence(_)
+                | Output::Gone { .. }
+                | Output::Queue(_)
+                | Output::Receive(_)),
             ) => {
                 out(output);
             }
             // Those of one half; the whole has its own.
             (_, Output::Episode(_) | Output::Summary(_)) => {}
             (_, Output::Fact(_) | Output::Lapse { .. } | Output::Absence(_) | Output::Gone { .. }) => {}
-            (_, Output::Activity(_) | Output::Softirq { .. } | Output::Queue(_) | Output::Join(_)) => {}
+            (_, Output::Activity(_) | Output::Softirq { .. }) => {}
+            (_, Output::Queue(_) | Output::Receive(_) | Output::Join(_)) => {}
         }
     }
 

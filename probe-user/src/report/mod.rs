@@ -39,6 +39,7 @@ use crate::flame::{Flame, ThreadTimes};
 use crate::journey::{JourneyId, Outcome};
 use crate::loss::LossReport;
 use crate::pipeline::Output;
+use crate::receive::ReceiveShare;
 use crate::sender::QueueShare;
 use crate::sink::Names;
 use crate::summary::RunSummary;
@@ -106,6 +107,7 @@ pub struct Report {
     gone: Vec<(MonoNs, InterfaceId, String)>,
     episodes: Vec<Episode>,
     queues: Vec<QueueShare>,
+    receiving: Vec<ReceiveShare>,
     loss: Option<LossReport>,
     run: RunSummary,
     damage: Option<String>,
@@ -173,6 +175,7 @@ impl Report {
             Output::Gone { .. } | Output::Activity(_) | Output::Softirq { .. } | Output::Join(_) => {}
             Output::Episode(episode) => self.episodes.push(episode.clone()),
             Output::Queue(share) => self.queues.push((**share).clone()),
+            Output::Receive(share) => self.receiving.push((**share).clone()),
             Output::Loss(report) => self.loss = Some(report.clone()),
             Output::Summary(run) => self.run = *run,
         }

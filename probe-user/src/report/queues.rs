@@ -1,10 +1,10 @@
-//! Who filled transmit queues in which checks waited.
+//! Who filled transmit queues in which checks waited, and which CPUs were behind with receiving them.
 
 use super::Report;
 use super::words::{counted, sentence, shown};
 use crate::attribution::{named_sender, percent};
 use crate::event::InterfaceId;
-use crate::sender::{QueueShare, SenderShare, Who};
+use crate::sender::{Advice, QueueShare, SenderShare, Who};
 use maud::{Markup, html};
 
 /// Most queues shown.
@@ -20,6 +20,21 @@ pub(super) fn section(report: &Report) -> Markup {
                 "are handed to the driver. A sender's share of the wait is its share of the bytes around each wait."
             }
             @for share in report.queues.iter().take(SHOWN) { (queue(report, share)) }
+        }
+        @if !report.receiving.is_empty() {
+            h3 { "CPUs that receive" }
+            @for share in report.receiving.iter().take(SHOWN) {
+                p { (sentence(&share.sentence())) "." }
+                (advised(share.advice()))
+            }
+        }
+    }
+}
+
+fn advised(advice: Vec<Advice>) -> Markup {
+    html! {
+        @for advice in advice {
+            p { strong { (sentence(&super::words::capital(&advice.step))) } ": " (sentence(&advice.fact)) "." }
         }
     }
 }
@@ -40,9 +55,7 @@ fn queue(report: &Report, share: &QueueShare) -> Markup {
         @if share.uncounted.packets > 0 {
             p class="warn" { (counted(share.uncounted.packets, "packet")) " of all queues found no room to be counted." }
         }
-        @for advice in share.advice(name) {
-            p { strong { (sentence(&super::words::capital(&advice.step))) } ": " (sentence(&advice.fact)) "." }
-        }
+        (advised(share.advice(name)))
     }
 }
 

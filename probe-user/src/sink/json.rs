@@ -6,6 +6,7 @@
 use super::counters::CountersField;
 use super::losses::LossesField;
 use super::queue::QueueLine;
+use super::receive::ReceiveLine;
 use super::{Context, Names, Sink};
 use crate::attribution::{
     Absence, Cause, Entry, Episode, EpisodeCause, Judged, Lapse, LossPlaceRow, LostAt, Offender, Service, Stall,
@@ -61,6 +62,7 @@ impl<W: Write + Send + std::fmt::Debug> Sink for JsonSink<W> {
             Output::Episode(episode) => self.line(&EpisodeLine::new(episode, names)),
             Output::Join(report) => self.line(&JoinLine::new(report)),
             Output::Queue(share) => self.line(&QueueLine::new(share, names)),
+            Output::Receive(share) => self.line(&ReceiveLine::new(share, names)),
             Output::Loss(report) => self.line(&loss_line(report, context.dropped)),
             Output::Summary(summary) => self.line(&SummaryLine::new(summary, names)),
             Output::Fact(_) | Output::Activity(_) | Output::Softirq { .. } => Ok(()),
@@ -670,6 +672,7 @@ mod tests {
         outputs.push(Output::Episode(sample::episode()));
         outputs.push(Output::Join(sample::join()));
         outputs.extend(sample::queues().into_iter().map(|share| Output::Queue(Box::new(share))));
+        outputs.push(Output::Receive(Box::new(sample::receive())));
         outputs.push(Output::Loss(sample::loss()));
         outputs.push(Output::Summary(sample::summary(4)));
         outputs.push(Output::Summary(sample::summary(0)));
@@ -709,7 +712,9 @@ mod tests {
 
     #[test]
     fn the_catalogue_lists_what_is_written_and_nothing_else() {
-        for record in ["journey", "lapse", "absence", "notice", "episode", "join", "queue", "loss", "summary"] {
+        for record in
+            ["journey", "lapse", "absence", "notice", "episode", "join", "queue", "receive", "loss", "summary"]
+        {
             let lines = every_kind();
             let mut found = BTreeMap::new();
             lines.iter().filter(|line| line["type"] == record).for_each(|line| flatten("", line, &mut found));

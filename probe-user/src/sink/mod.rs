@@ -11,6 +11,7 @@ mod names;
 mod outlet;
 mod printable;
 mod queue;
+mod receive;
 #[cfg(test)]
 pub(crate) mod sample;
 mod text;

@@ -2,7 +2,7 @@
 
 use super::Names;
 use crate::event::InterfaceId;
-use crate::sender::{FlowFact, QueueShare, SenderShare, Who};
+use crate::sender::{Advice, FlowFact, QueueShare, SenderShare, Who};
 use serde::Serialize;
 use std::net::{Ipv6Addr, SocketAddr};
 
@@ -63,9 +63,15 @@ struct CpuField {
 }
 
 #[derive(Serialize)]
-struct AdviceField {
+pub(super) struct AdviceField {
     step: String,
     fact: String,
+}
+
+impl AdviceField {
+    pub(super) fn all(advice: Vec<Advice>) -> Vec<Self> {
+        advice.into_iter().map(|Advice { step, fact }| Self { step, fact }).collect()
+    }
 }
 
 impl QueueLine {
@@ -74,7 +80,6 @@ impl QueueLine {
         let device = interface.clone().unwrap_or_else(|| format!("ifindex {}", share.interface.ifindex));
         let senders = share.senders.iter().map(|sender| SenderField::new(sender, share, names));
         let cpus = share.cpus.iter().map(|&(cpu, packets)| CpuField { cpu, packets });
-        let advice = share.advice(&device).into_iter();
         Self {
             r#type: "queue",
             ifindex: share.interface.ifindex,
@@ -94,7 +99,7 @@ impl QueueLine {
             busy_queues: share.busy_queues.clone(),
             idle_queues: share.idle_queues(),
             xps_cpus: share.xps_cpus.clone(),
-            advice: advice.map(|advice| AdviceField { step: advice.step, fact: advice.fact }).collect(),
+            advice: AdviceField::all(share.advice(&device)),
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::join::{GuestHalf, HalfCounts, JoinReport, Pairing, Residence};
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, Span, Stage, Stamp};
 use crate::loss::{CpuLoss, KindLoss, LossReport, SkippedRuns};
 use crate::pipeline::Output;
+use crate::receive::{Keeper, ReceiveShare};
 use crate::sender::{FlowFact, QueueShare, SenderShare, Sent as SentBytes, Who};
 use crate::summary::{Losses, RunSummary};
 use probe_wire::Sighting;
@@ -256,6 +257,21 @@ pub(crate) fn absence() -> Output {
 
 pub(crate) fn gone() -> Output {
     Output::Gone { at: MonoNs(START), interface: TAP, reason: "it was removed".to_owned() }
+}
+
+/// A CPU on which a worker ran that was to receive, and another thread held softirqs off.
+pub(crate) fn receive() -> ReceiveShare {
+    let task = |tid| TaskId { tgid: 10, tid };
+    ReceiveShare {
+        cpu: 1,
+        checks: 3,
+        late: DurNs(80_000_000),
+        taken: DurNs(20_000_000),
+        interfaces: vec![TAP],
+        nics: Vec::new(),
+        workers: vec![(task(11), "worker".to_owned())],
+        keepers: vec![Keeper { task: task(20), comm: "inven\u{1b}[2Jtory".to_owned(), time: DurNs(70_000_000) }],
+    }
 }
 
 /// A queue that four workers, a VM and somebody unknown share, and one of which little is known.

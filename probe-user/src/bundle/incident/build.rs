@@ -10,6 +10,7 @@ use crate::clock::{DurNs, MonoNs};
 use crate::event::{Fact, InterfaceId, RunFact, TaskId};
 use crate::journey::Outcome;
 use crate::pipeline::Output;
+use crate::receive::ReceiveShare;
 use crate::sender::{Advice, QueueShare};
 use crate::sink::{By, Names};
 use crate::summary::RunSummary;
@@ -80,7 +81,9 @@ impl Incident {
             Output::Summary(summary) => self.summary = *summary,
             Output::Fact(Fact::Run(run)) => self.signatures = signatures(run),
             Output::Queue(share) if self.queues.len() < MOST => self.queue(share, names),
-            Output::Fact(_) | Output::Activity(_) | Output::Softirq { .. } | Output::Queue(_) | Output::Join(_) => {}
+            Output::Receive(share) if self.queues.len() < MOST => self.receive(share),
+            Output::Fact(_) | Output::Activity(_) | Output::Softirq { .. } => {}
+            Output::Queue(_) | Output::Receive(_) | Output::Join(_) => {}
         }
     }
 
@@ -90,8 +93,17 @@ impl Incident {
         let index = |ifindex| names.target(InterfaceId { ifindex, ..share.interface });
         self.queues.push(share.sentence(&device, &index));
         let name = names.interface(share.interface).map_or(device, |interface| interface.name.clone());
-        let advice = share.advice(&name).into_iter();
-        self.queues.extend(advice.map(|Advice { step, fact }| format!("{fact}: {step}")));
+        self.advise(share.advice(&name));
+    }
+
+    /// What was lost to a CPU that receives, and what would relieve it.
+    fn receive(&mut self, share: &ReceiveShare) {
+        self.queues.push(share.sentence());
+        self.advise(share.advice());
+    }
+
+    fn advise(&mut self, advice: Vec<Advice>) {
+        self.queues.extend(advice.into_iter().map(|Advice { step, fact }| format!("{fact}: {step}")));
     }
 
     fn add(

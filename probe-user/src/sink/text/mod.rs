@@ -6,6 +6,7 @@ mod ending;
 mod line;
 mod path;
 mod queue;
+mod receive;
 mod tally;
 
 pub(crate) use check::{By, main_offender, percent, verdict_sentence, who};
@@ -110,6 +111,7 @@ impl<W: Write + Send + std::fmt::Debug> Sink for TextSink<W> {
             }
             Output::Join(report) => self.lines(&ending::join(report)),
             Output::Queue(share) => self.lines(&queue::queue(share, context.names)),
+            Output::Receive(share) => self.lines(&receive::receive(share)),
             Output::Loss(report) => self.lines(&ending::loss(report, context.dropped)),
             Output::Summary(summary) => self.lines(ending::summary(summary).as_slice()),
             Output::Fact(_) | Output::Activity(_) | Output::Softirq { .. } => Ok(()),
@@ -251,6 +253,22 @@ mod tests {
     #[test]
     fn healthy_checks_are_silent() {
         assert_eq!(shown(PIPE, [sample::healthy()]), "");
+    }
+
+    #[test]
+    fn what_was_lost_to_a_cpu_that_receives_is_told_with_what_would_relieve_it() {
+        let names = sample::names();
+        let mut sink = TextSink::new(Vec::new(), TextStyle { width: 160, ..PIPE });
+        sink.write(&Output::Receive(Box::new(sample::receive())), Context { names: &names, dropped: 0 }).unwrap();
+        let text = String::from_utf8(sink.to).unwrap();
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in [
+            "CPU 1, which receives 3 checks waited 80.0 ms for CPU 1 to receive them",
+            "70.0 ms inven·[2Jtory (pid 10) kept it from receiving",
+            "relief give worker another CPU than 1",
+        ] {
+            assert!(words.contains(part), "{part} is missing in:\n{text}");
+        }
     }
 
     #[test]
