@@ -179,6 +179,11 @@ scenarios! {
     a_quiet_bridge_is_blamed_for_nothing: "bridge-healthy",
     a_port_that_does_not_forward_drops: "bridge-port-down",
     requests_that_never_arrive_are_counted: "request-never-arrives",
+    what_a_softirq_leaves_waits_for_its_thread: "ksoftirqd-starved",
+    a_starved_worker_is_not_a_starved_softirq: "worker-starved-where-received",
+    a_long_kernel_read_holds_softirqs_off: "long-kernel-read",
+    a_long_kernel_read_keeps_the_worker_from_its_cpu: "kernel-read-on-worker-cpu",
+    answers_that_wait_here_are_not_blamed_on_outside: "asking-behind-kernel-read",
 }
 
 /// Cases that are left to `lab run` and `lab score`, and why.

@@ -6,6 +6,7 @@
 use super::firewall::Rules;
 use super::need::{Module, Need};
 use super::path::{PathFault, Place};
+use super::receive::ReceiveFault;
 use super::software::{Real, Software};
 use super::truth::Counter;
 use super::vmm::{Guest, Part};
@@ -319,6 +320,8 @@ pub enum Fault {
     VcpusFrozen,
     /// The way that checks take is at fault.
     Path(PathFault),
+    /// The CPU that receives is at fault.
+    Receive(ReceiveFault),
     /// The client does not read answers.
     ClientReadsLate,
     /// The client does not send, then sends all that is overdue.
@@ -2066,6 +2069,68 @@ pub const CASES: &[Case] = &[
         twin_of: Some("client-sends-late"),
         proof: Counter::FaultLog,
         lost_at: at("never_arrived"),
+        ..QUIET
+    },
+    Case {
+        name: "ksoftirqd-starved",
+        claim: "checks for a pod wait where more comes in than a softirq takes in at a time, and a real-time thread \
+                keeps the thread for the rest from its CPU",
+        shape: Shape::Pod,
+        server: Server::Process(Process { cpu: Some(0), ..ECHO }),
+        fault: Fault::Receive(ReceiveFault::Starved { storm: true }),
+        fault_ms: 600,
+        // Softirqs also run on top of the real-time thread, and take time themselves.
+        expect: Expect { offender: None, ..slow(&["nic.rx_softirq"], "") },
+        twin_of: Some("worker-starved-where-received"),
+        proof: Counter::SoftirqThreadRunDelay,
+        ..QUIET
+    },
+    Case {
+        name: "worker-starved-where-received",
+        claim: "a real-time thread has the CPU that receives what is for a pod, whose server is to run there too",
+        shape: Shape::Pod,
+        server: Server::Process(Process { cpu: Some(1), ..ECHO }),
+        fault: Fault::Receive(ReceiveFault::Starved { storm: false }),
+        fault_ms: 300,
+        expect: slow(&["app.runqueue"], "batch-report"),
+        twin_of: Some("ksoftirqd-starved"),
+        proof: Counter::RunDelay,
+        ..QUIET
+    },
+    Case {
+        name: "long-kernel-read",
+        claim: "a program reads a large table in the kernel, and the CPU that receives what is for a pod runs no \
+                softirq meanwhile",
+        shape: Shape::Pod,
+        server: Server::Process(Process { cpu: Some(0), ..ECHO }),
+        fault: Fault::Receive(ReceiveFault::LongRead { receives: true }),
+        fault_ms: 600,
+        expect: slow(&["nic.rx_softirq"], "inventory"),
+        twin_of: Some("kernel-read-on-worker-cpu"),
+        proof: Counter::TroublemakerKernelTime,
+        ..QUIET
+    },
+    Case {
+        name: "kernel-read-on-worker-cpu",
+        claim: "a program reads a large table in the kernel on the CPU of the serving thread, and another CPU receives",
+        shape: Shape::Pod,
+        server: Server::Process(Process { cpu: Some(1), ..ECHO }),
+        fault: Fault::Receive(ReceiveFault::LongRead { receives: false }),
+        fault_ms: 600,
+        expect: slow(&["app.runqueue"], "inventory"),
+        twin_of: Some("long-kernel-read"),
+        proof: Counter::TroublemakerKernelTime,
+        ..QUIET
+    },
+    Case {
+        name: "asking-behind-kernel-read",
+        claim: "the host asks a server elsewhere, and its own CPU takes the answers in late, which nothing outside did",
+        shape: Shape::Asking,
+        server: Server::Process(Process { cpu: Some(0), ..ECHO }),
+        fault: Fault::Receive(ReceiveFault::LongRead { receives: true }),
+        fault_ms: 600,
+        twin_of: Some("server-elsewhere-late"),
+        proof: Counter::TroublemakerKernelTime,
         ..QUIET
     },
 ];

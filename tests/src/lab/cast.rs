@@ -6,10 +6,11 @@ use super::leash::Leash;
 use super::netns::Netns;
 use super::path;
 use super::process::{Launcher, Process};
+use super::receive::{STORM_FILTERS, start_storm};
 use super::software::{Real, fetch, server_dir};
 use super::vmm;
 use super::workload::{PORT, SERVED_FILE};
-use super::world::{CLIENT_NIC, PNIC, POD_NIC, SECOND_NIC, VNIC, World};
+use super::world::{PNIC, POD_NIC, VNIC, World};
 use anyhow::{Context, Result};
 use rustix::pipe::fcntl_setpipe_size;
 use std::io::{PipeWriter, pipe};
@@ -25,8 +26,6 @@ const TIDY_PATIENCE: Duration = Duration::from_secs(15);
 const START_PATIENCE: Duration = Duration::from_secs(40);
 /// Places of a short ring of a tap.
 const SHORT_RING: u32 = 4;
-/// With so many filters it takes about 80 µs to receive a packet.
-const STORM_FILTERS: u32 = 8_000;
 
 /// Starts the reader of the access log, behind the smallest pipe there is.
 pub(super) fn start_shipper(launcher: &Launcher, case: &Case) -> Result<(Option<PipeWriter>, Option<Process>)> {
@@ -267,6 +266,7 @@ pub(super) fn start_troublemaker(
             start_queue_flood(launcher, world, (sockets, shaper_mbit, apart)).map(Some)
         }
         Fault::Path(fault) => fault.prepare(launcher, world),
+        Fault::Receive(fault) => fault.start(launcher, world).map(Some),
         Fault::Rush { datagrams_per_ms } => {
             let args = [format!("--to={}:{PORT}", world.server()), format!("--mbit={datagrams_per_ms}")];
             // Of this size, so many a millisecond are as many Mbit/s.
@@ -298,21 +298,6 @@ fn start_queue_flood(
         "--mixed".to_owned(),
     ];
     let leash = Leash { cpu: Some(1), nice: Some(-10), ..world.host.leash() };
-    launcher.role(&leash, "flood", args)
-}
-
-/// Datagrams for nobody, through a second NIC whose packets CPU 1 receives.
-fn start_storm(launcher: &Launcher, world: &World, rate: [String; 3]) -> Result<Process> {
-    let to = world.join_again()?;
-    device::slow_down(&world.host, SECOND_NIC, STORM_FILTERS)?;
-    device::receive_on(&world.host, SECOND_NIC, 1)?;
-    // What comes back from the host is received elsewhere: that is not the host's time.
-    device::receive_on(&world.client, CLIENT_NIC, 0)?;
-    if let Some(pod) = &world.pod {
-        device::receive_on(pod, POD_NIC, 1)?;
-    }
-    let args = [format!("--to={to}:9"), "--bytes=100".into()].into_iter().chain(rate);
-    let leash = Leash { cpu: Some(0), nice: Some(-10), ..world.client.leash() };
     launcher.role(&leash, "flood", args)
 }
 

@@ -29,6 +29,7 @@ pub mod need;
 pub mod netns;
 pub mod path;
 pub mod process;
+pub mod receive;
 pub mod report;
 pub mod run;
 pub mod score;

@@ -83,6 +83,7 @@ pub struct Rig {
     whylag: Option<Whylag>,
     server: Process,
     troublemaker: Option<Process>,
+    accomplice: Option<Process>,
     disk: Option<Disk>,
     log: Option<PipeWriter>,
     group: Option<CpuGroup>,
@@ -157,6 +158,10 @@ impl Rig {
             Some(shipper) => Some(shipper),
             None => start_troublemaker(launcher, case, &world, &server)?,
         };
+        let accomplice = match case.fault {
+            Fault::Receive(fault) => fault.start_accomplice(launcher)?,
+            _ => None,
+        };
         let group = match case.fault {
             Fault::Quota { .. } => Some(CpuGroup::create()?),
             _ => None,
@@ -180,6 +185,7 @@ impl Rig {
             whylag,
             server,
             troublemaker,
+            accomplice,
             disk,
             log,
             group,
@@ -215,6 +221,12 @@ impl Rig {
     #[must_use]
     pub fn server_id(&self) -> u32 {
         self.server.id()
+    }
+
+    /// Process number of whoever makes trouble.
+    #[must_use]
+    pub fn troublemaker_id(&self) -> Option<u32> {
+        self.troublemaker.as_ref().map(Process::id)
     }
 
     /// How long the fault lasted by the log of who was at fault.
@@ -276,6 +288,7 @@ impl Rig {
             | Fault::SlowConsumer { .. }
             | Fault::StarvedConsumer
             | Fault::RealtimeHog
+            | Fault::Receive(_)
             | Fault::NeighbourGuest => self.let_loose(ms),
             Fault::Path(fault) if self.troublemaker.is_some() => {
                 let _setting = fault.setting()?;
@@ -332,8 +345,12 @@ impl Rig {
     /// The troublemaker makes trouble.
     fn let_loose(&mut self, ms: u64) -> Result<()> {
         let troublemaker = self.troublemaker.as_mut().context("the case has a troublemaker")?;
+        if let Some(accomplice) = &mut self.accomplice {
+            accomplice.order(Order::Fault { ms })?;
+        }
         troublemaker.order(Order::Fault { ms })?;
         self.window = await_fault_and(troublemaker, &mut |sent| self.sent.push(sent))?;
+        self.accomplice.as_ref().map(await_fault).transpose()?;
         self.await_guest()
     }
 

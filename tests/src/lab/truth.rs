@@ -18,6 +18,8 @@ use std::fs;
 const ARP_CACHE: &str = "/proc/net/stat/arp_cache";
 /// A line for each CPU.
 const SOFTNET: &str = "/proc/net/softnet_stat";
+/// The process that starts the kernel's threads.
+const KTHREADD: u32 = 2;
 
 /// What must move while a fault lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +60,10 @@ pub enum Counter {
     ConsumerCpuTime,
     /// Time for which that thread could run and did not, schedstat, ns.
     ConsumerRunDelay,
+    /// Time for which the thread for softirqs of CPU 1 could run and did not, schedstat, ns.
+    SoftirqThreadRunDelay,
+    /// CPU time in the kernel of whoever makes trouble, `/proc/PID/stat`, ns.
+    TroublemakerKernelTime,
     /// Neighbours that no host answered for, `/proc/net/stat/arp_cache`.
     NeighboursFailed,
     /// CPU time of the guest's virtual CPUs, schedstat, ns.
@@ -131,6 +137,8 @@ impl Counter {
             Self::SoftirqTime => "CPU 1 softirq time, ns",
             Self::ConsumerCpuTime => "schedstat CPU time of the NAPI thread, ns",
             Self::ConsumerRunDelay => "schedstat run delay of the NAPI thread, ns",
+            Self::SoftirqThreadRunDelay => "schedstat run delay of ksoftirqd/1, ns",
+            Self::TroublemakerKernelTime => "CPU time in the kernel of the program at fault, ns",
             Self::NeighboursFailed => "arp_cache res_failed",
             Self::VcpuTime => "schedstat CPU time of vCPU threads, ns",
             Self::VcpuRunDelay => "schedstat run delay of vCPU threads, ns",
@@ -169,6 +177,8 @@ impl Counter {
             Self::SoftirqTime => softirq_ns(&fs::read_to_string("/proc/stat").context("read /proc/stat")?, "cpu1"),
             Self::ConsumerCpuTime => schedstat(consumer()?, 0)?,
             Self::ConsumerRunDelay => schedstat(consumer()?, 1)?,
+            Self::SoftirqThreadRunDelay => schedstat(softirq_thread()?, 1)?,
+            Self::TroublemakerKernelTime => kernel_time(rig)?,
             Self::QdiscPackets => qdiscs(rig)?.iter().map(|qdisc| qdisc.packets).sum(),
             Self::NeighboursFailed => by_cpu(&read(ARP_CACHE)?, "res_failed"),
             Self::NeighboursEntered => by_cpu(&read(ARP_CACHE)?, "allocs"),
@@ -183,7 +193,8 @@ impl Counter {
         })
     }
 
-    /// By how much a fault of this length must move it: half of its length, or three times.
+    /// By how much a fault of this length must move it: half of its length, or three times. Softirqs
+    /// also run on top of who keeps their thread from its CPU, which then has not waited all the while.
     #[must_use]
     pub const fn at_least(self, fault_ms: u64) -> u64 {
         match self {
@@ -195,9 +206,11 @@ impl Counter {
             | Self::SoftirqTime
             | Self::ConsumerCpuTime
             | Self::ConsumerRunDelay
+            | Self::TroublemakerKernelTime
             | Self::VcpuTime
             | Self::VcpuRunDelay
             | Self::VmmRunDelay => fault_ms * 500_000,
+            Self::SoftirqThreadRunDelay => fault_ms * 250_000,
             Self::Checks
             | Self::MemoryFailures
             | Self::ReceiveBufferErrors
@@ -264,6 +277,21 @@ fn not_forwarded(text: &str) -> u64 {
 fn consumer() -> Result<u32> {
     let thread = device::napi_thread("eth0").context("the pod has no thread for receiving")?;
     Ok(thread.as_raw_nonzero().get().unsigned_abs())
+}
+
+/// The thread for the softirqs of CPU 1.
+fn softirq_thread() -> Result<u32> {
+    let named =
+        |id: &u32| fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|name| name.trim() == "ksoftirqd/1");
+    descendants(KTHREADD).into_iter().find(named).context("there is no ksoftirqd/1")
+}
+
+/// Counted in ticks of 10 ms.
+fn kernel_time(rig: &Rig) -> Result<u64> {
+    let process = rig.troublemaker_id().context("nobody makes trouble")?;
+    let stat = read(&format!("/proc/{process}/stat"))?;
+    let field = stat.rsplit_once(')').and_then(|(_, fields)| fields.split_whitespace().nth(12)?.parse::<u64>().ok());
+    Ok(field.context("no CPU time in /proc/PID/stat")? * 10_000_000)
 }
 
 /// Softirq time of one CPU, counted in ticks of 10 ms.

@@ -16,6 +16,7 @@ mod flood;
 mod fuse;
 mod hog;
 mod inspect;
+mod look_up;
 mod memory;
 mod position;
 mod resolver;
@@ -69,6 +70,8 @@ pub enum Role {
     Relay(chain::RelayArgs),
     /// Looks at the memory of a process.
     Inspect(inspect::InspectArgs),
+    /// Looks through a table of the kernel's.
+    LookUp,
     /// Reads an access log from its standard input.
     Ship,
     /// Answers health checks, and is stopped.
@@ -104,6 +107,7 @@ impl Role {
             Self::Hog(args) => hog::hog(&args),
             Self::Relay(args) => chain::relay(&args),
             Self::Inspect(args) => inspect::inspect(&args),
+            Self::LookUp => look_up::look_up(),
             Self::Ship => ship::ship(),
             Self::Stop => stop::stop(),
             Self::Host(args) => host::host(args),
