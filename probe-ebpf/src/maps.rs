@@ -10,8 +10,8 @@ use aya_ebpf::{
 use probe_packet::{Prefilter, SNAP};
 use probe_wire::{
     DEVICE_BITS, DumpBody, DumpKind, DumpRow, EventHeader, EventKind, LossRow, MAX_CPUS, MOST_SENDERS, MOST_SENT,
-    SOFTIRQ_VECTORS, STACK_BYTES, STACK_BYTES_MOST, SelfTest, Sender, SentCount, SentKey, Settings, Sighting,
-    Uncounted, WAITING, WAITING_DEEP,
+    NearSenders, SOFTIRQ_VECTORS, STACK_BYTES, STACK_BYTES_MOST, SelfTest, Sender, SentCount, SentKey, Settings,
+    Sighting, Uncounted, WAITING, WAITING_DEEP,
 };
 
 /// A CPU's ring; the loader makes each with the size it wants.
@@ -120,14 +120,19 @@ pub(crate) static DEEP: Array<u32, { WAITING as usize }> = Array::new();
 pub(crate) static SAMPLES: Array<Dump<{ STACK_BYTES_MOST as usize }>, MAX_CPUS> = Array::new();
 
 /// Interface index / 64, modulo the entries → a bit per watched interface. 8 KiB. The loader writes.
-#[btf_map]
-pub(crate) static DEVICES: Array<u64, { DEVICE_BITS as usize / 64 }> = Array::new();
+#[unsafe(link_section = ".data.devices")]
+pub(crate) static DEVICES: Words<{ DEVICE_BITS as usize / 64 }> = Words::zero();
 
 /// 0 → number of the reading for which senders are counted. The collector writes.
-#[btf_map]
-pub(crate) static TURN: Array<u32, 1> = Array::new();
+#[unsafe(link_section = ".data.turn")]
+pub(crate) static TURN: Words<1> = Words::zero();
 
-/// Sender, flow and queue → what went to the driver on this CPU. The transmit program writes, the
+/// Number of the reading modulo 2 → what the senders sent that this CPU saw first in it. 14 KiB a CPU.
+/// The transmit program writes, the collector reads what belongs to the turn before.
+#[btf_map]
+pub(crate) static NEAR: PerCpuArray<NearSenders, 2> = PerCpuArray::new();
+
+/// Sender, flow and queue → what else went to the driver on this CPU. The transmit program writes, the
 /// collector reads and removes what belongs to the turn before.
 #[btf_map]
 pub(crate) static SENT: PerCpuHashMap<SentKey, SentCount, MOST_SENT> = PerCpuHashMap::new();

@@ -56,7 +56,7 @@ pub(crate) fn unwatch(tgid: u32) {
 /// Whether an interface with this index is watched, in some namespace.
 #[inline(always)]
 pub(crate) fn is_watched_device(ifindex: u32) -> bool {
-    DEVICES.get(ifindex % DEVICE_BITS / 64).is_some_and(|word| word & bit(ifindex) != 0)
+    DEVICES.get(ifindex % DEVICE_BITS / 64) & bit(ifindex) != 0
 }
 
 #[inline(always)]

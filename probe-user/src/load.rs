@@ -146,6 +146,8 @@ pub struct Attached {
     clocks: stacks::Clocks,
     user_stacks: Option<UserStacks>,
     senders: bool,
+    /// The last turn of counting them before which all has been read.
+    sent_turn: u32,
     drop_reasons: Vec<(u32, String)>,
     missing_fields: Vec<&'static str>,
     /// As of when the programs were detached.
@@ -189,6 +191,7 @@ pub fn load_unless(request: &Request, called_off: CalledOff<'_>) -> Result<Attac
         clocks: stacks::Clocks::default(),
         user_stacks: request.user_stacks,
         senders: request.senders,
+        sent_turn: 0,
         drop_reasons: drop_reasons(&btf),
         missing_fields: fields.missing,
         skipped_runs: None,

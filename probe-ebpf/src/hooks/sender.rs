@@ -7,16 +7,18 @@
 use core::mem::MaybeUninit;
 
 use aya_ebpf::{
-    helpers::{bpf_get_socket_cookie, generated::bpf_probe_read_kernel},
+    helpers::{
+        bpf_get_socket_cookie,
+        generated::{bpf_get_prandom_u32, bpf_probe_read_kernel},
+    },
     programs::TcContext,
 };
-use probe_wire::{Sender, SentCount, SentKey};
+use probe_wire::{CAME_IN, NEAR_SENDERS, NearSender, NearSenders, Sender, SentCount, SentKey, variance};
 
 use crate::{
-    atomic,
     emit::zero,
     hooks::packet::Device,
-    maps::{KNOWN_SENDERS, KNOWN_SENDERS_KEPT, KnownSender, SENDERS, SENT, SETTINGS, TURN, UNCOUNTED, cpu_state},
+    maps::{KNOWN_SENDERS, KNOWN_SENDERS_KEPT, KnownSender, NEAR, SENDERS, SENT, SETTINGS, TURN, UNCOUNTED, cpu_state},
     read::{self, Typed, offsets},
     scope,
 };
@@ -83,67 +85,197 @@ fn remember(socket: u64, tgid: u32, known: &KnownSender) {
 }
 
 /// Counts a packet that is handed to the driver of a watched interface.
+///
+/// The kernel comes here with softirqs and preemption held off, and does not let a program of a
+/// tracepoint interrupt itself, so what this CPU counts is nobody else's meanwhile.
+/// <https://github.com/torvalds/linux/blob/v6.12/net/core/dev.c#L4370> (`__dev_queue_xmit`)
 #[inline(always)]
 pub(crate) fn count(skb: Typed, device: Device) {
     let ifindex = device.ifindex();
     if SETTINGS.get().senders == 0 || !scope::is_watched_device(ifindex) {
         return;
     }
-    let Some(turn) = TURN.get_ptr(0) else { return };
-    let at = offsets();
-    let sock = read::typed_pointer(skb, at.sk_buff_sk);
-    let socket = read::typed(sock, at.sock_skc_cookie, 0);
-    // A connected socket has one flow, which is looked at once.
-    let connected = read::typed::<u16>(sock, at.sock_skc_dport, 0) != 0;
-    let key = SentKey {
-        netns: device.netns(),
-        socket,
-        flow: if connected { 0 } else { Ends::of(skb).hash() },
-        ifindex,
-        queue: read::typed::<u16>(skb, at.sk_buff_queue_mapping, 0).into(),
-        came_in: if sock.is_null() { read::typed(skb, at.sk_buff_skb_iif, 0) } else { zero() as u32 },
-        // SAFETY: the collector may write the word meanwhile, so it is read once, as it then is.
-        turn: unsafe { turn.read_volatile() } % 2,
-    };
-    let bytes = read::typed::<u32>(skb, at.sk_buff_len, 0).into();
-    match SENT.get_ptr_mut(key) {
-        Some(count) => add(count, bytes),
-        None => begin(skb, &key, bytes),
+    let turn = TURN.get(0) as u32;
+    let Some(near) = NEAR.get_ptr_mut(turn % 2) else { return };
+    // SAFETY: the slot is this CPU's, and this program's alone while it runs.
+    let near = unsafe { &mut *near };
+    let packet = Packet::of(skb, device, turn);
+    let is_counted = packet.add_near(near);
+    // A connected socket has one flow.
+    if is_counted && packet.is_connected() {
+        return;
+    }
+    if !near.sampler.is_of(turn) {
+        // SAFETY: the helper takes no argument.
+        near.sampler.begin(turn, unsafe { bpf_get_prandom_u32() });
+    }
+    let weight = near.sampler.weigh();
+    if weight > 0 || !is_counted {
+        closely(skb, device.0, near, weight, is_counted);
     }
 }
 
-/// Adds a packet. Programs of one CPU interrupt each other here too: process and softirq.
-#[inline(always)]
-fn add(count: *mut SentCount, bytes: u64) {
-    // SAFETY: the counters lie in this CPU's map slot and are only ever written atomically.
-    unsafe {
-        atomic::add(&raw mut (*count).packets, 1);
-        atomic::add(&raw mut (*count).bytes, bytes);
+/// What most packets need not: the first of a sender, those of senders without a place, and those
+/// whose flow is looked at. The packet stands for `weight`.
+#[inline(never)]
+fn closely(skb: Typed, device: Typed, near: &mut NearSenders, weight: u32, is_counted: bool) {
+    let packet = Packet::of(skb, Device(device), near.sampler.turn());
+    let key = packet.key();
+    let is_counted = is_counted || packet.take_place(near, &key);
+    if weight == 0 {
+        return;
     }
+    if !is_counted && !add(skb, &key, weight, packet.bytes()) {
+        miss(weight, packet.bytes());
+    }
+    if !packet.is_connected() {
+        add(skb, &SentKey { flow: Ends::of(skb).hash(), ..key }, weight, packet.bytes());
+    }
+}
+
+/// A packet that is handed to the driver.
+struct Packet {
+    skb: Typed,
+    device: Device,
+    sock: Typed,
+    /// As in [`NearSender`].
+    who: u64,
+    turn: u32,
+}
+
+impl Packet {
+    #[inline(always)]
+    fn of(skb: Typed, device: Device, turn: u32) -> Self {
+        let at = offsets();
+        let sock = read::typed_pointer(skb, at.sk_buff_sk);
+        let who = match read::typed(sock, at.sock_skc_cookie, 0) {
+            0 if sock.is_null() => CAME_IN | u64::from(read::typed::<u32>(skb, at.sk_buff_skb_iif, 0)),
+            0 => CAME_IN,
+            socket => socket,
+        };
+        Self { skb, device, sock, who, turn }
+    }
+
+    #[inline(always)]
+    fn bytes(&self) -> u64 {
+        read::typed::<u32>(self.skb, offsets().sk_buff_len, 0).into()
+    }
+
+    #[inline(always)]
+    fn queue(&self) -> u32 {
+        read::typed::<u16>(self.skb, offsets().sk_buff_queue_mapping, 0).into()
+    }
+
+    /// Whether its socket sends to one peer alone.
+    #[inline(always)]
+    fn is_connected(&self) -> bool {
+        read::typed::<u16>(self.sock, offsets().sock_skc_dport, 0) != 0
+    }
+
+    /// What it is counted under, whatever its flow.
+    #[inline(always)]
+    fn key(&self) -> SentKey {
+        let came_in = self.who & CAME_IN != 0;
+        SentKey {
+            netns: self.device.netns(),
+            socket: if came_in { zero() } else { self.who },
+            flow: zero(),
+            ifindex: self.device.ifindex(),
+            queue: self.queue(),
+            came_in: if came_in { self.who as u32 } else { zero() as u32 },
+            turn: self.turn % 2,
+        }
+    }
+
+    /// Where its sender is, if it has a place.
+    #[inline(always)]
+    fn place<'a>(&self, near: &'a mut NearSenders) -> &'a mut NearSender {
+        let of = self.who ^ u64::from(self.device.ifindex()) << 32 ^ u64::from(self.queue()) << 48;
+        let place = (of.wrapping_mul(SPREAD) >> (u64::BITS - NEAR_SENDERS.trailing_zeros())) as usize;
+        // SAFETY: the number has no more bits than there are places.
+        unsafe { near.senders.get_unchecked_mut(place) }
+    }
+
+    /// Counts it, if its sender has a place.
+    #[inline(always)]
+    fn add_near(&self, near: &mut NearSenders) -> bool {
+        let known = self.place(near);
+        let is_same = known.who == self.who
+            && known.turn == self.turn
+            && known.device == self.device.0 as u64
+            && known.ifindex == self.device.ifindex()
+            && known.queue == self.queue()
+            // A socket belongs to one namespace; the address of a device may be used again.
+            && (known.who & CAME_IN == 0 || known.netns == self.device.netns());
+        if is_same {
+            known.packets += 1;
+            known.bytes += self.bytes();
+        }
+        is_same
+    }
+
+    /// Counts the first packet of a sender in the place that is its, unless another's is there. The
+    /// map has what is seen of that packet.
+    #[inline(always)]
+    fn take_place(&self, near: &mut NearSenders, key: &SentKey) -> bool {
+        let known = self.place(near);
+        let is_free = known.packets == 0 || known.turn != self.turn;
+        if !is_free || !add(self.skb, key, 0, 0) {
+            return false;
+        }
+        *known = NearSender {
+            device: self.device.0 as u64,
+            netns: key.netns,
+            who: self.who,
+            packets: 1,
+            bytes: self.bytes(),
+            ifindex: key.ifindex,
+            queue: key.queue,
+            turn: self.turn,
+            reserved: zero() as u32,
+        };
+        true
+    }
+}
+
+/// Adds a packet that stands for `weight` to the map; whether there is room.
+#[inline(always)]
+fn add(skb: Typed, key: &SentKey, weight: u32, bytes: u64) -> bool {
+    let Some(count) = SENT.get_ptr_mut(key) else { return begin(skb, key, weight, bytes) };
+    // SAFETY: the counters lie in this CPU's slot, and are this program's alone while it runs.
+    let count = unsafe { &mut *count };
+    count.packets += u64::from(weight);
+    count.bytes += u64::from(weight) * bytes;
+    count.squares += variance(weight, bytes);
+    true
 }
 
 /// Counts the first packet of a sender or flow.
 #[inline(never)]
-fn begin(skb: Typed, key: &SentKey, bytes: u64) {
+fn begin(skb: Typed, key: &SentKey, weight: u32, bytes: u64) -> bool {
     let ends = Ends::of(skb);
     let ports = u32::from_be(ends.ports);
     let count = SentCount {
-        packets: 1,
-        bytes,
+        packets: weight.into(),
+        bytes: u64::from(weight) * bytes,
+        squares: variance(weight, bytes),
         source: zerocopy::transmute!(ends.source),
         destination: zerocopy::transmute!(ends.destination),
         source_port: (ports >> 16) as u16,
         destination_port: ports as u16,
         protocol: ends.protocol,
     };
-    if SENT.insert(key, count, 0).is_err()
-        && let Some(uncounted) = UNCOUNTED.get_ptr_mut(0)
-    {
+    SENT.insert(key, count, 0).is_ok()
+}
+
+/// Counts a packet of a sender for which there is no room.
+#[inline(always)]
+fn miss(weight: u32, bytes: u64) {
+    if let Some(uncounted) = UNCOUNTED.get_ptr_mut(0) {
         // SAFETY: as in `add`.
-        unsafe {
-            atomic::add(&raw mut (*uncounted).packets, 1);
-            atomic::add(&raw mut (*uncounted).bytes, bytes);
-        }
+        let uncounted = unsafe { &mut *uncounted };
+        uncounted.packets += u64::from(weight);
+        uncounted.bytes += u64::from(weight) * bytes;
     }
 }
 

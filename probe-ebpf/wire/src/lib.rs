@@ -16,6 +16,7 @@ mod kvm;
 mod lock;
 mod loss;
 mod net;
+mod sampler;
 mod sched;
 mod self_test;
 mod sender;
@@ -39,12 +40,16 @@ pub use net::{
     FLAG_TUNNEL, FLAG_VLAN, NeighbourBody, PacketBody, QdiscBody, ROLE_EITHER, ROLE_REPLY, ROLE_REQUEST, Sighting,
     XMIT_HANDS_ON, XmitBody,
 };
+pub use sampler::{LOOKED_AT, ROW, Sampler, variance};
 pub use sched::{
     CpuAccount, MOST_RUNS, RAN_LEAST_NS, RUNS_STRETCH_NS, RanBody, STACK_DEPTH, SwitchInBody, SwitchOutBody,
     TaskExitBody, TaskForkBody, WakingBody,
 };
 pub use self_test::SelfTest;
-pub use sender::{DEVICE_BITS, MOST_SENDERS, MOST_SENT, Sender, SentCount, SentKey, Uncounted};
+pub use sender::{
+    CAME_IN, DEVICE_BITS, MOST_SENDERS, MOST_SENT, NEAR_SENDERS, NearSender, NearSenders, Sender, SentCount, SentKey,
+    Uncounted,
+};
 pub use settings::{MAX_CPUS, Offsets, Settings, UNKNOWN_OFFSET};
 pub use signature::{FIELDS_PER_RULE, FieldMatch, MAX_RULES, Pattern, RULE_BYTES, Rule};
 pub use sock::{AcceptFullBody, OtherCallBody, OtherPeerBody, SendHeldBody, SockCallBody, SockEnqueueBody};

@@ -153,11 +153,11 @@ impl QueueWait {
         (senders, all)
     }
 
-    /// The offender, if one thread sent more than half of the bytes; its device is `device`.
+    /// The offender, if one thread surely sent more than half of the bytes; its device is `device`.
     pub(super) fn offender(&self, device: String) -> Offender {
         let (senders, all) = self.senders();
         match senders.into_iter().next() {
-            Some((Who::Task { id, comm, cgroup, .. }, sent)) if sent.bytes * 2 > all.bytes => {
+            Some((Who::Task { id, comm, cgroup, .. }, sent)) if sent.is_most_of(all) => {
                 Offender { comm, task: id, cgroup, device, ..Offender::default() }
             }
             _ => Offender { device, ..Offender::default() },
@@ -169,7 +169,7 @@ impl QueueWait {
         let (senders, all) = self.senders();
         let (id, queue) = self.id;
         let index = |ifindex| evidence.interface(InterfaceId { ifindex, ..id });
-        let part = |(who, sent): &(Who, Sent)| format!("{} {} %", named(who, &index), percent(sent.bytes, all.bytes));
+        let part = |(who, sent): &(Who, Sent)| format!("{} {}", named(who, &index), sent.share_of(all));
         let shares: Vec<_> = senders.iter().take(NAMED).map(part).collect();
         let more = senders.len().saturating_sub(NAMED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -210,12 +210,13 @@ mod tests {
 
     fn window(queue: u32, ms: u64, senders: &[(Who, u64)]) -> QueueFact {
         let (from, to) = (MonoNs(ms * 1_000_000), MonoNs((ms + 100) * 1_000_000));
-        let sent = |bytes| Sent { packets: bytes / 100, bytes };
+        let sent = |bytes| Sent { packets: bytes / 100, bytes, error_bytes: 0 };
         let fact = |(who, bytes): &(Who, u64)| SenderFact {
             who: who.clone(),
             sent: sent(*bytes),
             flows: Vec::new(),
             flow_count: 1,
+            flows_sampled: false,
         };
         let senders = senders.iter().map(fact).collect();
         QueueFact {
@@ -239,7 +240,7 @@ mod tests {
         let wait = queues.wait(&story::journey(), NIC, MonoNs(150_000_000), MonoNs(250_000_000)).unwrap();
         let (senders, all) = wait.senders();
         assert_eq!((wait.windows.len(), all.bytes), (2, 800));
-        assert_eq!(senders[0], (worker(1), Sent { packets: 6, bytes: 600 }));
+        assert_eq!(senders[0], (worker(1), Sent { packets: 6, bytes: 600, error_bytes: 0 }));
         assert_eq!(wait.offender("eth0".into()).comm, "worker-1");
         let said = wait.sentence(&Evidence::default());
         assert_eq!(

@@ -7,7 +7,7 @@ use crate::event::{Fact, InterfaceId, TaskId};
 use crate::load::{Attached, LoadError, SentRound};
 use crate::sender::{FlowFact, QueueFact, Rest, SenderFact, Sent, Who};
 use crate::target::task_fact;
-use probe_wire::{Sender, SentCount, SentKey};
+use probe_wire::{Sender, SentCount, SentKey, Uncounted};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -18,6 +18,8 @@ const READ_EVERY: DurNs = DurNs::from_millis(50);
 const TOLD: usize = 16;
 /// Flows that are told of a sender.
 const FLOWS: usize = 4;
+/// Standard deviations in which the truth is in 95 of 100 cases.
+const DEVIATIONS: u64 = 2;
 /// Sockets whose sender is remembered; beyond it all are asked for again.
 const MOST_SOCKETS: usize = 1 << 14;
 /// `/proc` rounds a start time to a clock tick.
@@ -33,7 +35,7 @@ pub(super) struct Senders {
     before: Option<MonoNs>,
     /// By cookie; a socket whose sender is not known yet is asked for each time.
     sockets: HashMap<u64, Who>,
-    uncounted: Sent,
+    uncounted: Uncounted,
 }
 
 impl Senders {
@@ -63,15 +65,15 @@ impl Senders {
         let Some(from) = self.before.take() else { return Ok(()) };
         let to = self.since;
         let SentRound { counts, uncounted } = attached.sent(self.turn)?;
-        let all = Sent { packets: uncounted.packets, bytes: uncounted.bytes };
-        let fresh = Sent { packets: all.packets - self.uncounted.packets, bytes: all.bytes - self.uncounted.bytes };
-        self.uncounted = all;
+        let Uncounted { packets, bytes } = self.uncounted;
+        let fresh = Sent { packets: uncounted.packets - packets, bytes: uncounted.bytes - bytes, error_bytes: 0 };
+        self.uncounted = uncounted;
         let mut queues: BTreeMap<(InterfaceId, u32), Counted> = BTreeMap::new();
         for (key, values) in counts {
             let interface = InterfaceId { netns: key.netns, ifindex: key.ifindex };
             if watched.contains(&interface) {
                 let who = self.who(&key, attached)?;
-                queues.entry((interface, key.queue)).or_default().add(who, &values);
+                queues.entry((interface, key.queue)).or_default().add(who, &key, &values);
             }
         }
         for ((interface, queue), counted) in queues {
@@ -119,7 +121,7 @@ fn task(sender: &Sender) -> Who {
 
 fn empty(interface: InterfaceId, queue: u32, from: MonoNs, to: MonoNs) -> QueueFact {
     let (cpus, senders) = (Vec::new(), Vec::new());
-    let nothing = Sent { packets: 0, bytes: 0 };
+    let nothing = Sent::default();
     QueueFact {
         interface,
         queue,
@@ -136,32 +138,36 @@ fn empty(interface: InterfaceId, queue: u32, from: MonoNs, to: MonoNs) -> QueueF
 #[derive(Debug, Default)]
 struct Counted {
     cpus: BTreeMap<u32, u64>,
-    senders: BTreeMap<Who, Vec<FlowFact>>,
+    senders: BTreeMap<Who, Sockets>,
+}
+
+/// What a sender sent through its sockets, by their cookies. What came in has none, and is one.
+type Sockets = BTreeMap<u64, Socket>;
+
+#[derive(Debug, Default)]
+struct Socket {
+    /// All that was sent; its ends are those of the first packet.
+    whole: FlowFact,
+    /// What did not go through a connected socket, flow by flow.
+    flows: Vec<FlowFact>,
 }
 
 impl Counted {
-    fn add(&mut self, who: Who, values: &[SentCount]) {
-        let mut sent = Sent::default();
+    fn add(&mut self, who: Who, key: &SentKey, values: &[SentCount]) {
+        let socket = self.senders.entry(who).or_default().entry(key.socket).or_default();
+        if key.flow != 0 {
+            socket.flows.push(flow(values));
+            return;
+        }
+        socket.whole = flow(values);
         for (cpu, value) in (0..).zip(values).filter(|(_, value)| value.packets > 0) {
             *self.cpus.entry(cpu).or_default() += value.packets;
-            sent = sent.plus(Sent { packets: value.packets, bytes: value.bytes });
         }
-        // Only the CPU that began to count has looked at the packet.
-        let ends = values.iter().find(|value| value.protocol != 0).copied().unwrap_or_default();
-        let SentCount { source, destination, source_port, destination_port, protocol, .. } = ends;
-        let protocol = u8::try_from(protocol).unwrap_or(0);
-        self.senders.entry(who).or_default().push(FlowFact {
-            source,
-            destination,
-            source_port,
-            destination_port,
-            protocol,
-            sent,
-        });
     }
 
     fn fact(self, fact: QueueFact) -> QueueFact {
-        let mut senders: Vec<_> = self.senders.into_iter().map(|(who, flows)| sender(who, flows)).collect();
+        let senders = self.senders.into_iter().map(|(who, sockets)| sender(who, sockets));
+        let mut senders: Vec<_> = senders.filter(|sender| sender.sent.packets > 0).collect();
         senders.sort_by_key(|sender| Reverse(sender.sent.bytes));
         let others = senders.split_off(senders.len().min(TOLD));
         let sent = others.iter().fold(Sent::default(), |sum, sender| sum.plus(sender.sent));
@@ -170,10 +176,89 @@ impl Counted {
     }
 }
 
-fn sender(who: Who, mut flows: Vec<FlowFact>) -> SenderFact {
-    let sent = flows.iter().fold(Sent::default(), |sum, flow| sum.plus(flow.sent));
+/// The sum over CPUs.
+fn flow(values: &[SentCount]) -> FlowFact {
+    let sum = |field: fn(&SentCount) -> u64| values.iter().map(field).fold(0, u64::saturating_add);
+    let sent = Sent {
+        packets: sum(|value| value.packets),
+        bytes: sum(|value| value.bytes),
+        error_bytes: DEVIATIONS * sum(|value| value.squares).isqrt(),
+    };
+    // Only the CPU that began to count has looked at the packet.
+    let ends = values.iter().find(|value| value.protocol != 0).copied().unwrap_or_default();
+    let SentCount { source, destination, source_port, destination_port, protocol, .. } = ends;
+    let protocol = u8::try_from(protocol).unwrap_or(0);
+    FlowFact { source, destination, source_port, destination_port, protocol, sent }
+}
+
+fn sender(who: Who, sockets: Sockets) -> SenderFact {
+    let sent = sockets.values().fold(Sent::default(), |sum, socket| sum.plus(socket.whole.sent));
+    let flows_sampled = sockets.values().any(Socket::is_sampled);
+    let mut flows: Vec<_> = sockets.into_values().flat_map(Socket::flows).collect();
     let flow_count = flows.len() as u64;
     flows.sort_by_key(|flow| Reverse(flow.sent.bytes));
     flows.truncate(FLOWS);
-    SenderFact { who, sent, flows, flow_count }
+    SenderFact { who, sent, flows, flow_count, flows_sampled }
+}
+
+impl Socket {
+    /// Without other flows it is one itself.
+    fn flows(self) -> Vec<FlowFact> {
+        if self.flows.is_empty() { vec![self.whole] } else { self.flows }
+    }
+
+    fn is_sampled(&self) -> bool {
+        self.flows.iter().any(|flow| flow.sent.error_bytes > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(packets: u64, squares: u64, port: u16) -> SentCount {
+        SentCount {
+            packets,
+            bytes: packets * 100,
+            squares,
+            source_port: port,
+            protocol: u32::from(port > 0) * 17,
+            ..SentCount::default()
+        }
+    }
+
+    fn key(socket: u64, flow: u64) -> SentKey {
+        SentKey { netns: 1, socket, flow, ifindex: 2, queue: 0, came_in: 0, turn: 0 }
+    }
+
+    fn fact(rows: &[(SentKey, [SentCount; 2])]) -> QueueFact {
+        let mut counted = Counted::default();
+        for (key, values) in rows {
+            counted.add(Who::Unknown, key, values);
+        }
+        counted.fact(empty(InterfaceId { netns: 1, ifindex: 2 }, 0, MonoNs(0), MonoNs(1)))
+    }
+
+    #[test]
+    fn flows_are_parts_of_what_their_socket_sent_and_count_no_packet_twice() {
+        let rows = [
+            (key(1, 0), [count(300, 0, 7), count(100, 0, 0)]),
+            (key(2, 0), [count(50, 0, 8), count(0, 0, 0)]),
+            (key(2, 11), [count(32, 900, 8), count(0, 0, 0)]),
+            (key(2, 12), [count(16, 2_500, 9), count(0, 0, 0)]),
+        ];
+        let fact = fact(&rows);
+        let [sender] = &fact.senders[..] else { panic!("one sender") };
+        assert_eq!((fact.cpus.as_slice(), sender.sent.packets), ([(0, 350), (1, 100)].as_slice(), 450));
+        assert_eq!((sender.sent.error_bytes, sender.flow_count, sender.flows_sampled), (0, 3, true));
+        let flows: Vec<_> = sender.flows.iter().map(|flow| (flow.source_port, flow.sent.error_bytes)).collect();
+        assert_eq!(flows, [(7, 0), (8, 60), (9, 100)]);
+    }
+
+    #[test]
+    fn a_flow_without_packets_of_its_sender_is_nothing() {
+        assert_eq!(fact(&[(key(2, 11), [count(32, 900, 8), count(0, 0, 0)])]).senders, []);
+        let fact = fact(&[(key(1, 0), [count(3, 0, 7); 2])]);
+        assert_eq!((fact.senders[0].flow_count, fact.senders[0].flows_sampled), (1, false));
+    }
 }

@@ -147,7 +147,7 @@ impl Attached {
         let work = || attach_here(ebpf, attachment, &choices, &found, handle);
         let inside = netns::inside(place, work);
         self.interfaces.push(inside.map_err(|source| cannot_enter(attachment, source))??);
-        self.tell_device(attachment.ifindex)
+        self.tell_devices()
     }
 
     /// Detaches the packet programs from an interface, which may be gone already. False when they
@@ -158,7 +158,7 @@ impl Attached {
         let interface = self.interfaces.swap_remove(index);
         detach(&mut self.ebpf, interface);
         // A bit that stays set costs the counting of packets that nobody asks for.
-        let _ = self.tell_device(attachment.ifindex);
+        let _ = self.tell_devices();
         true
     }
 }

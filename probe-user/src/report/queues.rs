@@ -81,9 +81,9 @@ fn row(report: &Report, share: &QueueShare, sender: &SenderShare) -> Markup {
         tr {
             th scope="row" { (shown(&named_sender(&sender.who, &index))) (cgroup) }
             td class="number" data-head="Share of the wait" { (percent(sender.wait.0, share.wait.0)) " %" }
-            td class="number" data-head="Of the bytes" { (percent(sender.sent.bytes, share.sent.bytes)) " %" }
+            td class="number" data-head="Of the bytes" { (sender.sent.share_of(share.sent)) }
             td class="number" data-head="Packets" { (sender.sent.packets) }
-            td class="number" data-head="Flows" { (sender.flow_count) }
+            td class="number" data-head="Flows" { @if sender.flows_sampled { "≥ " } (sender.flow_count) }
         }
     }
 }

@@ -1,10 +1,6 @@
 //! What would relieve a queue, and the measured fact that says so.
 
 use super::{QueueShare, Who};
-use crate::attribution::percent;
-
-/// A sender that takes so much of a queue is what to look at first, percent of its bytes.
-const MOST_OF_IT: u64 = 50;
 
 /// A change, and what it rests on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,10 +50,10 @@ fn idle_queues(share: &QueueShare, device: &str) -> Option<Advice> {
 
 fn largest(share: &QueueShare, device: &str) -> Option<Advice> {
     let sender = share.senders.first()?;
-    let part = percent(sender.sent.bytes, share.sent.bytes);
+    let part = sender.sent.share_of(share.sent);
     let Who::Task { id, comm, .. } = &sender.who else { return None };
-    (part > MOST_OF_IT).then(|| Advice {
+    sender.sent.is_most_of(share.sent).then(|| Advice {
         step: format!("pace {comm}, lower its SO_SNDBUF, or give it a queue of its own"),
-        fact: format!("{comm} (pid {}) sent {part} % of the bytes on queue {} of {device}", id.tgid, share.queue),
+        fact: format!("{comm} (pid {}) sent {part} of the bytes on queue {} of {device}", id.tgid, share.queue),
     })
 }

@@ -2,7 +2,7 @@
 
 use super::advice::{Advice, advice};
 use super::{FlowFact, QueueFact, SenderFact, Sent, Who};
-use crate::attribution::{QueueWait, named_sender, percent};
+use crate::attribution::{QueueWait, named_sender};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Fact, InterfaceId};
 use crate::host::HostFact;
@@ -57,6 +57,7 @@ struct Sums {
     wait: DurNs,
     flows: Vec<FlowFact>,
     most_flows: u64,
+    flows_sampled: bool,
 }
 
 /// Who filled a transmit queue while checks waited in it, or when it dropped them.
@@ -105,8 +106,7 @@ impl QueueShare {
     #[must_use]
     pub fn sentence(&self, device: &str, interface: &dyn Fn(u32) -> String) -> String {
         let part = |sender: &SenderShare| {
-            let part = percent(sender.sent.bytes, self.sent.bytes);
-            format!("{} {part} %", named_sender(&sender.who, interface))
+            format!("{} {}", named_sender(&sender.who, interface), sender.sent.share_of(self.sent))
         };
         let shares: Vec<_> = self.senders.iter().take(NAMED).map(part).collect();
         let count =
@@ -133,8 +133,10 @@ pub struct SenderShare {
     pub wait: DurNs,
     /// Its largest flows.
     pub flows: Vec<FlowFact>,
-    /// Most flows that it had in one window.
+    /// Most flows that it had in one window; where they were sampled, that were seen.
     pub flow_count: u64,
+    /// In one of them only some of its packets were looked at for their flow.
+    pub flows_sampled: bool,
 }
 
 impl QueueTable {
@@ -258,6 +260,7 @@ impl Sums {
     fn count(&mut self, sender: &SenderFact) {
         self.sent = self.sent.plus(sender.sent);
         self.most_flows = self.most_flows.max(sender.flow_count);
+        self.flows_sampled |= sender.flows_sampled;
         for flow in &sender.flows {
             let same = |kept: &&mut FlowFact| FlowFact { sent: flow.sent, ..**kept } == *flow;
             let room = self.flows.len() < MOST_FLOWS;
@@ -273,7 +276,14 @@ impl Sums {
         let mut flows = self.flows.clone();
         flows.sort_by_key(|flow| std::cmp::Reverse(flow.sent.bytes));
         flows.truncate(FLOWS);
-        SenderShare { who: who.clone(), sent: self.sent, wait: self.wait, flows, flow_count: self.most_flows }
+        SenderShare {
+            who: who.clone(),
+            sent: self.sent,
+            wait: self.wait,
+            flows,
+            flow_count: self.most_flows,
+            flows_sampled: self.flows_sampled,
+        }
     }
 }
 
@@ -292,7 +302,7 @@ mod tests {
     }
 
     fn window(ms: u64, senders: &[(Who, u64)]) -> Arc<QueueFact> {
-        let sent = |bytes| Sent { packets: bytes / 100, bytes };
+        let sent = |bytes| Sent { packets: bytes / 100, bytes, error_bytes: 0 };
         let flow = |bytes, port| FlowFact {
             source: [1; 16],
             destination: [2; 16],
@@ -306,6 +316,7 @@ mod tests {
             sent: sent(*bytes),
             flows: vec![flow(bytes / 4, 7), flow(bytes / 2, 8)],
             flow_count: 3,
+            flows_sampled: false,
         };
         Arc::new(QueueFact {
             interface: NIC,

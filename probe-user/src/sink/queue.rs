@@ -41,9 +41,11 @@ struct SenderField {
     packets: u64,
     bytes: u64,
     share: f64,
+    share_error: f64,
     wait_ns: u64,
     wait_share: f64,
     flow_count: u64,
+    flows_sampled: bool,
     flows: Vec<FlowField>,
 }
 
@@ -54,6 +56,7 @@ struct FlowField {
     protocol: u8,
     packets: u64,
     bytes: u64,
+    bytes_error: u64,
 }
 
 #[derive(Serialize)]
@@ -106,7 +109,7 @@ impl QueueLine {
 
 impl SenderField {
     fn new(sender: &SenderShare, share: &QueueShare, names: &Names) -> Self {
-        let SenderShare { who, sent, wait, flows, flow_count } = sender;
+        let SenderShare { who, sent, wait, flows, flow_count, flows_sampled } = sender;
         let plain = |kind| Self {
             kind,
             comm: String::new(),
@@ -118,9 +121,11 @@ impl SenderField {
             packets: sent.packets,
             bytes: sent.bytes,
             share: ratio(sent.bytes, share.sent.bytes),
+            share_error: ratio(sent.share_error(share.sent), share.sent.bytes),
             wait_ns: wait.0,
             wait_share: ratio(wait.0, share.wait.0),
             flow_count: *flow_count,
+            flows_sampled: *flows_sampled,
             flows: flows.iter().map(FlowField::new).collect(),
         };
         match who {
@@ -153,6 +158,7 @@ impl FlowField {
             protocol: flow.protocol,
             packets: flow.sent.packets,
             bytes: flow.sent.bytes,
+            bytes_error: flow.sent.error_bytes,
         }
     }
 }

@@ -276,7 +276,7 @@ pub(crate) fn receive() -> ReceiveShare {
 
 /// A queue that four workers, a VM and somebody unknown share, and one of which little is known.
 pub(crate) fn queues() -> [QueueShare; 2] {
-    let sent = |bytes| SentBytes { packets: bytes / 1_000, bytes };
+    let sent = |bytes| SentBytes { packets: bytes / 1_000, bytes, error_bytes: 0 };
     let flow = FlowFact {
         source: address(10, 0, 0, 1),
         destination: address(10, 0, 0, 9),
@@ -291,6 +291,7 @@ pub(crate) fn queues() -> [QueueShare; 2] {
         wait: DurNs(bytes * 1_000),
         flows: vec![flow],
         flow_count: 1,
+        flows_sampled: false,
     };
     let worker = |tid| Who::Task {
         id: TaskId { tgid: 10, tid },
@@ -312,7 +313,11 @@ pub(crate) fn queues() -> [QueueShare; 2] {
             sender(worker(11), 40_000),
             sender(worker(12), 30_000),
             sender(Who::Interface { ifindex: TAP.ifindex }, 20_000),
-            sender(Who::Unknown, 10_000),
+            SenderShare {
+                sent: SentBytes { error_bytes: 2_000, ..sent(10_000) },
+                flows_sampled: true,
+                ..sender(Who::Unknown, 10_000)
+            },
         ],
         sender_count: 20,
         cpus: vec![(1, 90), (0, 10)],

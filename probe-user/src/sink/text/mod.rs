@@ -283,7 +283,7 @@ mod tests {
         for part in [
             "transmit queue 0 of 2  3 checks waited 100 ms in all  served by CPU 1, 0  idle beside it: 1",
             "40 %  worker·[2J (pid 10/11)",
-            "10 %  senders that were not seen",
+            "10 ± 2 %  senders that were not seen  10 packets, 10000 bytes, at least 1 flow",
             "more  16 senders",
             "1 packet found no room",
             "2 senders share queue 0, while nothing was sent on 1; xps_cpus of this queue is 3",

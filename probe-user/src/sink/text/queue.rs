@@ -2,7 +2,7 @@
 
 use super::check::{INDENT, labelled};
 use super::line::{Line, Look};
-use crate::attribution::{counted, named_sender, percent};
+use crate::attribution::{counted, named_sender};
 use crate::event::InterfaceId;
 use crate::sender::QueueShare;
 use crate::sink::Names;
@@ -17,15 +17,18 @@ pub(super) fn queue(share: &QueueShare, names: &Names) -> Vec<Line> {
         .map_or_else(|| format!("interface {}", share.interface.ifindex), |interface| interface.name.clone());
     let mut lines = vec![Line::new(), headline(share, &device)];
     let index = |ifindex| names.target(InterfaceId { ifindex, ..share.interface });
-    for sender in share.senders.iter().take(SENDERS) {
+    let shown = || share.senders.iter().take(SENDERS).map(|sender| (sender, sender.sent.share_of(share.sent)));
+    let width = shown().map(|(_, part)| part.chars().count()).max().unwrap_or(0);
+    for (sender, part) in shown() {
         let line = Line::hanging(INDENT)
             .plain(format!("{:>11}  ", sender.wait.to_string()))
-            .plain(format!("{:>4} %", percent(sender.sent.bytes, share.sent.bytes)))
+            .plain(format!("{part:>width$}"))
             .add(Look::Bold, format!("  {}", named_sender(&sender.who, &index)))
             .dim(format!(
-                "  {}, {}, {}",
+                "  {}, {}, {}{}",
                 counted(sender.sent.packets, "packet"),
                 counted(sender.sent.bytes, "byte"),
+                if sender.flows_sampled { "at least " } else { "" },
                 counted(sender.flow_count, "flow")
             ));
         lines.push(line);
