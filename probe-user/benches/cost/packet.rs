@@ -16,7 +16,7 @@ use crate::{
     arrange::{Beside, INTERFACE},
     attach::request,
     frame::{self, Frame},
-    pair::{Added, Tries, take_turns},
+    pair::{Added, LONGEST, Tries, take_turns},
     programs::Programs,
     report::{Figure, Row},
     samples::{Samples, cpu_time, each_ns},
@@ -53,7 +53,7 @@ fn in_place(programs: &mut Programs) -> Result<(Vec<Row>, Option<f64>)> {
     if no_tcpdump.is_none() {
         subjects.push(Tries::new(Subject::Tcpdump));
     }
-    take_turns(&mut subjects, |subject| attempt(programs, subject))?;
+    take_turns(&mut subjects, LONGEST, |subject| attempt(programs, subject))?;
     let mut results = subjects.into_iter().map(Tries::finish);
     let (empty, whylag) = (results.next().flatten(), results.next().flatten());
     let tcpdump = results.next().flatten();

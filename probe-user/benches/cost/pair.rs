@@ -3,6 +3,8 @@
 //! Each try measures without it, with it, and without it again. Where the two without differ by
 //! more than 5 %, the machine was busy with something else and the try says nothing.
 
+use std::time::{Duration, Instant};
+
 use anyhow::Result;
 
 use crate::samples::Samples;
@@ -11,6 +13,8 @@ use crate::samples::Samples;
 const WANTED: usize = 15;
 /// Tries at most.
 const MOST_TRIES: usize = 75;
+/// Longest time that all tries of a measurement usually take.
+pub(crate) const LONGEST: Duration = Duration::from_secs(600);
 /// Largest part by which the two measurements without may differ.
 const SAME: f64 = 0.05;
 
@@ -60,13 +64,19 @@ impl<S: Copy> Tries<S> {
     }
 }
 
-/// Tries all subjects in turn, so that a change of the machine touches them alike.
+/// Tries all subjects in turn, so that a change of the machine touches them alike; no longer than
+/// `longest`, which on a busy machine leaves fewer tries, or none.
 pub(crate) fn take_turns<S: Copy>(
     subjects: &mut [Tries<S>],
+    longest: Duration,
     mut attempt: impl FnMut(S) -> Result<[f64; 3]>,
 ) -> Result<()> {
+    let begun = Instant::now();
     for _ in 0..MOST_TRIES {
         for tries in subjects.iter_mut().filter(|tries| tries.added.len() < WANTED) {
+            if begun.elapsed() >= longest {
+                return Ok(());
+            }
             tries.push(attempt(tries.subject)?);
         }
     }

@@ -25,6 +25,8 @@ const STOLEN: i32 = 4;
 const PASS: i32 = 2;
 /// Tracepoints on the way of every switch, on each of which whylag has one program.
 const ON_SWITCHES: [&str; 2] = ["sched_switch", "sched_waking"];
+/// The tracepoint on the way of every packet to its driver, likewise.
+const ON_TRANSMIT: &str = "net_dev_start_xmit";
 /// Frames that the kernel hands to the stack at once.
 const BATCH: u32 = 64;
 
@@ -100,6 +102,30 @@ pub(crate) fn empty_on_switches() -> Result<Ebpf> {
         program.attach()?;
     }
     Ok(programs)
+}
+
+/// Attaches programs that do nothing where packets leave an interface, until the value is dropped.
+pub(crate) fn empty_on_transmit(interface: &str) -> Result<Ebpf> {
+    let mut object = Object::new(BinaryFormat::Elf, Architecture::Bpf, Endianness::Little);
+    add(&mut object, "classifier", "empty", NEXT);
+    add(&mut object, &format!("tp_btf/{ON_TRANSMIT}"), ON_TRANSMIT, 0);
+    let mut programs = Ebpf::load(&object.write()?).context("cannot read the comparison object")?;
+    let program: &mut SchedClassifier = programs.program_mut("empty").context("a program is missing")?.try_into()?;
+    program.load()?;
+    program.attach_with_options(interface, TcAttachType::Egress, TcAttachOptions::TcxOrder(LinkOrder::first()))?;
+    let program: &mut BtfTracePoint = programs.program_mut(ON_TRANSMIT).context("a program is missing")?.try_into()?;
+    program.load(ON_TRANSMIT, &Btf::from_sys_fs()?)?;
+    program.attach()?;
+    Ok(programs)
+}
+
+/// How long the kernel says that one run of each of the programs takes, together.
+pub(crate) fn account_ns(programs: &Ebpf) -> Result<f64> {
+    let each = programs.programs().map(|(_, program)| {
+        let account = program.info()?;
+        Ok(account.run_time().as_secs_f64() * 1e9 / account.run_count().max(1) as f64)
+    });
+    each.sum()
 }
 
 /// Adds a program that returns `verdict`.

@@ -13,7 +13,7 @@ use probe_user::load::{Attached, Request, UserStacks, load};
 
 use crate::{
     attach::request,
-    pair::{Tries, take_turns},
+    pair::{LONGEST, Tries, take_turns},
     report::{Figure, Row},
     samples::cpu_time,
     switch::ping_pong,
@@ -32,7 +32,7 @@ enum Subject {
 
 pub(crate) fn run() -> Result<Vec<Row>> {
     let mut subjects = [Subject::Switches, Subject::Computing].map(Tries::new);
-    take_turns(&mut subjects, attempt)?;
+    take_turns(&mut subjects, LONGEST, attempt)?;
     let [switches, computing] = subjects;
     let switches = match switches.finish() {
         Some(added) => Row::new("a stack kept at each switch of a watched thread adds", "ns", added.added)

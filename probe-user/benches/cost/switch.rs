@@ -16,7 +16,7 @@ use probe_user::load::load;
 use crate::{
     arrange::{Beside, stay_on_cpu},
     attach::request,
-    pair::{Tries, take_turns},
+    pair::{LONGEST, Tries, take_turns},
     programs,
     report::{Figure, Row},
 };
@@ -126,7 +126,7 @@ pub(crate) fn run() -> Result<Vec<Row>> {
     let of_processes = subjects.iter().take(2).map(|subject| Tries::new((*subject, Players::Processes)));
     let of_threads = subjects.iter().map(|subject| Tries::new((*subject, Players::Threads)));
     let mut tries: Vec<_> = of_threads.chain(of_processes).collect();
-    take_turns(&mut tries, attempt)?;
+    take_turns(&mut tries, LONGEST, attempt)?;
     let mut rows: Vec<Row> = tries.into_iter().flat_map(rows).collect();
     let missing = others.iter().filter_map(|(subject, absent)| absent.as_ref().map(|error| (subject.name(), error)));
     rows.extend(missing.map(|(name, error)| Row::missing(name, format!("it does not run here: {error:#}"))));
