@@ -37,7 +37,7 @@ use probe_wire::{EventKind, LossRow, Rule};
 pub use self::{
     error::LoadError,
     ethtool::{Drivers, Told},
-    interface::{AttachedInterface, Attachment, InterfaceLevels, Presence, levels_of, presence},
+    interface::{AttachedInterface, Attachment, InterfaceLevels, Mark, Presence, levels_of, presence},
     netlink::QueueLevels,
     netns::Netns,
     object::DryRun,

@@ -199,7 +199,7 @@ fn a_simulated_host_is_chosen_whole() {
         [("pnic0", InterfaceRole::PhysicalNic), ("vpod0", InterfaceRole::VirtualNic), ("eth0", InterfaceRole::Inner)];
     assert_eq!(roles(&selection), expected.map(|(name, role)| (name.to_owned(), role)));
     assert_eq!(selection.chosen[2].interface.label, "web");
-    assert!(!selection.automatic);
+    assert!(!selection.searched.guests);
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn a_process_leads_to_both_ends_of_its_veth() {
     let found = Targets { pnic: vec!["pnic0".to_owned()], ..in_host(&rig) };
     let found = Selection::choose(&found, &discovery).expect("a selection");
     assert_eq!(roles(&found), roles(&selection), "an inhabited veth is found without being named");
-    assert!(found.automatic);
+    assert!(found.searched.guests);
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn a_tap_is_heard_of_when_a_vm_opens_it_and_when_the_vm_ends() {
     let tap = rig.id(&discovery, &rig.host(), &rig.tap());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let mut changes = Changes::watch(place).expect("rtnetlink");
+        let mut changes = Changes::since(&discovery, place).expect("rtnetlink");
         // The veths may still be reporting that they came up.
         let mut of_tap = async || loop {
             let change = tokio::time::timeout(Duration::from_secs(20), changes.next()).await.expect("in time");

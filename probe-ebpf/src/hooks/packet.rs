@@ -71,6 +71,7 @@ impl Device {
     /// What it does with a packet, by the kind that its driver gave it (`rtnl_link_ops.kind`).
     /// <https://github.com/torvalds/linux/blob/v6.12/drivers/net/tun.c#L2399> (`tun_link_ops`)
     /// <https://github.com/torvalds/linux/blob/v6.12/drivers/net/bonding/bond_netlink.c> (`bond_link_ops`)
+    /// <https://github.com/torvalds/linux/blob/v6.12/net/bridge/br_netlink.c> (`br_link_ops`)
     /// <https://github.com/torvalds/linux/blob/v6.12/net/8021q/vlan_netlink.c> (`vlan_link_ops`)
     #[inline(always)]
     pub(crate) fn role(self) -> DeviceRole {
@@ -78,7 +79,7 @@ impl Device {
         let kind: u64 = read::untyped(ops as u64, offsets().rtnl_link_ops_kind);
         match read::untyped::<u32>(kind, 0) {
             TUN => DeviceRole::Tun,
-            BOND | TEAM | VLAN | MACVLAN | IPVLAN => DeviceRole::HandsOn,
+            BOND | TEAM | BRIDGE | VLAN | MACVLAN | IPVLAN => DeviceRole::HandsOn,
             _ => DeviceRole::Sends,
         }
     }
@@ -88,6 +89,7 @@ impl Device {
 const TUN: u32 = u32::from_ne_bytes(*b"tun\0");
 const BOND: u32 = u32::from_ne_bytes(*b"bond");
 const TEAM: u32 = u32::from_ne_bytes(*b"team");
+const BRIDGE: u32 = u32::from_ne_bytes(*b"brid");
 const VLAN: u32 = u32::from_ne_bytes(*b"vlan");
 const MACVLAN: u32 = u32::from_ne_bytes(*b"macv");
 const IPVLAN: u32 = u32::from_ne_bytes(*b"ipvl");

@@ -8,6 +8,7 @@
 mod annotate;
 mod clock;
 mod counters;
+mod follow;
 mod host;
 mod senders;
 mod series;
@@ -17,9 +18,9 @@ mod stream;
 mod surroundings;
 
 use crate::clock::{DurNs, MonoNs};
-use crate::event::{CounterRow, Fact, InterfaceFact, RunFact, Threshold, decode};
+use crate::event::{CounterRow, Fact, RunFact, Threshold, decode};
 use crate::file;
-use crate::load::{self, Attached, Attachment, HookState, LoadError, Outcome, Request, SkipWatch, UserStacks};
+use crate::load::{self, Attached, HookState, LoadError, Outcome, Request, SkipWatch, UserStacks};
 use crate::pipeline::Output;
 use crate::signature::Signature;
 use crate::sink::{Outlet, Sink};
@@ -275,7 +276,7 @@ impl<'a> Live<'a> {
             let left = until.map_or(LONGEST_WAIT, |until| Duration::from_nanos(until.since(now).0));
             self.rings.wait(left.min(LONGEST_WAIT)).context("cannot wait for events")?;
             self.turn(&|| stop.is_asked_for() || until.is_some_and(|until| clock::now() >= until));
-            if let Some(change) = self.surroundings.change().await {
+            if let Some(change) = self.surroundings.change(&self.attached).await {
                 self.adapt(change);
             }
             if self.surroundings.is_deserted() {
@@ -460,71 +461,6 @@ impl<'a> Live<'a> {
         match counters(&self.attached, undrained) {
             Ok(fact) => self.push_fact(at, &fact),
             Err(error) => self.observer.say(&format!("cannot read the programs' counters: {error:#}")),
-        }
-    }
-
-    /// Follows what came or went.
-    fn adapt(&mut self, change: surroundings::Difference) {
-        let now = clock::now();
-        for surroundings::Gone { attachment, interface, name, reason } in change.gone {
-            self.attached.detach_interface(&attachment);
-            self.observer.say(&format!("{name} is no longer watched: {reason}"));
-            self.push_fact(now, &Fact::Gone { interface, reason });
-            self.keep_up();
-        }
-        for surroundings::Renamed { before, now: fact } in change.renamed {
-            self.observer.say(&format!("{before} is called {} now, and is still watched", fact.name));
-            self.push_fact(now, &Fact::Interface(fact));
-        }
-        for tgid in change.processes {
-            self.watch_process(now, tgid);
-        }
-        for fact in change.holders {
-            self.push_fact(now, &fact);
-        }
-        for (attachment, fact) in change.appeared {
-            self.watch_interface(now, &attachment, fact);
-            self.keep_up();
-        }
-    }
-
-    /// Reads what has come while one of many interfaces was attached or let go, which takes
-    /// milliseconds each: the rings would be full before the last. No tick is said, so facts of an
-    /// earlier time still find their place.
-    fn keep_up(&mut self) {
-        self.drain(self.rings.round());
-    }
-
-    fn watch_process(&mut self, now: MonoNs, tgid: u32) {
-        if let Err(error) = self.attached.watch_tgid(tgid) {
-            self.say_error(error, &format!("cannot watch process {tgid}"));
-        }
-        let Self { annotator, counters, stream, observer, .. } = self;
-        annotator.process(tgid, &mut |fact| {
-            counters.iter_mut().for_each(|counters| counters.note(fact));
-            stream.fact(now, fact, &mut |output| observer.see(output));
-        });
-    }
-
-    /// The fact comes first: the programs' first packet must find it known.
-    fn watch_interface(&mut self, now: MonoNs, attachment: &Attachment, fact: InterfaceFact) {
-        let said = format!("also watching {} ({})", fact.name, fact.label);
-        let (name, interface) = (fact.name.clone(), fact.id);
-        if sees_softirqs(&self.attached) {
-            self.annotator.look_behind_ring(&fact);
-        }
-        self.push_fact(now, &Fact::Interface(fact));
-        let before = active_hooks(&self.attached);
-        match self.attached.attach_interface(attachment) {
-            Ok(()) => {
-                self.push_fact(now, &Fact::Live { interface, since: clock::now() });
-                self.observer.say(&said);
-            }
-            Err(error) => self.say_error(error, &format!("cannot watch {name}")),
-        }
-        let active = active_hooks(&self.attached);
-        if active != before {
-            self.push_fact(now, &Fact::Hooks { active });
         }
     }
 

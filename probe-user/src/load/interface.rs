@@ -41,6 +41,9 @@ pub struct Attachment {
 pub enum Presence {
     /// It is there, under this name.
     Named(String),
+    /// One of its index is there under this name, without the programs that were attached: it is another
+    /// one, or they were taken off it.
+    Bare(String),
     /// It is not in its namespace.
     NoInterface,
     /// Its namespace is gone, or another one stands in its place.
@@ -51,19 +54,44 @@ pub enum Presence {
     Unknown,
 }
 
+/// By what the programs of an interface are known there. An index and a name can be another
+/// interface's by now; what was attached to the one before has gone with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mark {
+    /// Numbers that the programs may have, of which TCX shows one.
+    Programs(Vec<u32>),
+    /// Number of the filters on `clsact`.
+    Filter(u32),
+}
+
+impl Mark {
+    /// Whether it is at the interface of this index and name in the caller's namespace; true where the
+    /// kernel does not say.
+    fn is_at(&self, ifindex: u32, name: &str) -> bool {
+        match self {
+            Self::Programs(ids) => SchedClassifier::query_tcx(name, TcAttachType::Egress)
+                .map_or(true, |(_, programs)| programs.iter().any(|program| ids.contains(&program.id()))),
+            Self::Filter(handle) => netlink::filters(ifindex).map_or(true, |filters| filters.contains(handle)),
+        }
+    }
+}
+
 /// Looks for an interface in its namespace, which has this cookie.
 #[must_use]
-pub fn presence(attachment: &Attachment, netns_cookie: u64) -> Presence {
+pub fn presence(attachment: &Attachment, netns_cookie: u64, mark: Option<&Mark>) -> Presence {
     let look = || {
         let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
-        let same = namespace_cookie(socket.as_fd()).is_none_or(|cookie| cookie == netns_cookie);
-        Ok::<_, rustix::io::Errno>(same.then(|| netdevice::index_to_name(&socket, attachment.ifindex)))
+        if namespace_cookie(socket.as_fd()).is_some_and(|cookie| cookie != netns_cookie) {
+            return Ok(Presence::NoNamespace);
+        }
+        let name = netdevice::index_to_name(&socket, attachment.ifindex)?;
+        let bare = mark.is_some_and(|mark| !mark.is_at(attachment.ifindex, &name));
+        Ok(if bare { Presence::Bare(name) } else { Presence::Named(name) })
     };
     match netns::inside(attachment.netns.as_ref(), look) {
-        Ok(Ok(Some(Ok(name)))) => Presence::Named(name),
-        Ok(Ok(Some(Err(rustix::io::Errno::NODEV | rustix::io::Errno::NXIO)))) => Presence::NoInterface,
-        Ok(Ok(None)) => Presence::NoNamespace,
-        Ok(Ok(Some(Err(_))) | Err(_)) => Presence::Unknown,
+        Ok(Ok(presence)) => presence,
+        Ok(Err(rustix::io::Errno::NODEV | rustix::io::Errno::NXIO)) => Presence::NoInterface,
+        Ok(Err(_)) => Presence::Unknown,
         Err(error) if is_no_namespace(&error) => match &attachment.netns {
             Some(netns) if netns.path().starts_with("/proc") => Presence::NoWay,
             _ => Presence::NoNamespace,
@@ -148,6 +176,17 @@ impl Attached {
         let inside = netns::inside(place, work);
         self.interfaces.push(inside.map_err(|source| cannot_enter(attachment, source))??);
         self.tell_devices()
+    }
+
+    /// By what the programs of an interface are known there; `None` when none are attached to it.
+    #[must_use]
+    pub fn mark(&self, attachment: &Attachment) -> Option<Mark> {
+        let interface = self.interfaces.iter().find(|one| one.attachment == *attachment)?;
+        if interface.attach == Attach::Clsact(Direction::Egress).name() {
+            return Some(Mark::Filter(interface.handle.into()));
+        }
+        let program = |link: &Link| self.ebpf.program(link.program)?.info().ok().map(|info| info.id());
+        Some(Mark::Programs(interface.links.iter().filter_map(program).collect()))
     }
 
     /// Detaches the packet programs from an interface, which may be gone already. False when they

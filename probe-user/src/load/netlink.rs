@@ -232,14 +232,22 @@ fn attribute(mut rest: &[u8], wanted: u16) -> Option<&[u8]> {
 ///
 /// When the kernel refuses to say.
 pub(super) fn has_filters(ifindex: u32) -> io::Result<bool> {
+    Ok(!filters(ifindex)?.is_empty())
+}
+
+/// Numbers of the filters that an interface's `clsact` holds, 0 for each list of them.
+///
+/// # Errors
+///
+/// When the kernel refuses to say.
+pub(super) fn filters(ifindex: u32) -> io::Result<Vec<u32>> {
+    let mut handles = Vec::new();
     for parent in SIDES {
-        let body = tc_message(ifindex, 0, parent);
-        let answers = ask(RTM_GETTFILTER, NLM_F_DUMP, body.as_bytes())?;
-        if answers.iter().any(|answer| answer.kind == RTM_NEWTFILTER) {
-            return Ok(true);
-        }
+        let answers = ask(RTM_GETTFILTER, NLM_F_DUMP, tc_message(ifindex, 0, parent).as_bytes())?;
+        let filters = answers.iter().filter(|answer| answer.kind == RTM_NEWTFILTER);
+        handles.extend(filters.filter_map(|answer| Some(TcMessage::read_from_prefix(&answer.body).ok()?.0.handle)));
     }
-    Ok(false)
+    Ok(handles)
 }
 
 /// Removes an interface's `clsact` and all that it holds.

@@ -26,6 +26,6 @@ pub use model::{
 };
 pub(crate) use netns::cookie as namespace_cookie;
 pub use port::Transport;
-pub use select::{Chosen, Hint, Selection, SelectionError, Targets};
+pub use select::{Chosen, Hint, Searched, Selection, SelectionError, Targets};
 pub use task::{task_fact, task_facts};
 pub use watch::{Change, Changes, WatchError};

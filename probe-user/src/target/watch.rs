@@ -4,12 +4,13 @@
 //! is watched: the host end of every veth shows what happens behind it, and a socket kept open
 //! in a container's namespace would keep that namespace alive after its container.
 
+use super::discovery::Discovery;
 use super::link::{self, Link, RTM_DELLINK, RTM_NEWLINK};
 use super::model::Namespace;
 use super::netlink::{Message, Socket};
 use super::netns;
 use crate::event::InterfaceId;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use thiserror::Error;
@@ -23,7 +24,7 @@ const LINK_GROUP: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// An interface became able to pass packets: it was created or moved in, came up, or a VM
-    /// opened it.
+    /// opened it. Or it has another name now, or became a part of a bridge or bond, or left it.
     Appeared {
         /// Which.
         id: InterfaceId,
@@ -51,13 +52,15 @@ pub struct WatchError {
     source: io::Error,
 }
 
+/// Usable links by index, each with its name and the index of what it is a part of.
+type Known = BTreeMap<u32, (String, Option<u32>)>;
+
 /// A stream of [`Change`]s.
 #[derive(Debug)]
 pub struct Changes {
     socket: AsyncFd<Socket>,
     netns: u64,
-    /// Usable links, by index.
-    known: BTreeMap<u32, String>,
+    known: Known,
     pending: VecDeque<Change>,
     namespace: String,
 }
@@ -71,19 +74,23 @@ fn readable(socket: Socket) -> io::Result<AsyncFd<Socket>> {
 }
 
 impl Changes {
-    /// Starts to listen in a namespace. Must be called within a tokio runtime with I/O.
+    /// Starts to listen in a namespace that was looked at a moment ago: what has changed there since is the
+    /// first that is told. Must be called within a tokio runtime with I/O.
     ///
     /// # Errors
     /// The namespace cannot be entered, or has no rtnetlink for us.
-    pub fn watch(namespace: &Namespace) -> Result<Self, WatchError> {
+    pub fn since(discovery: &Discovery, namespace: &Namespace) -> Result<Self, WatchError> {
         let failed = |source| WatchError { namespace: namespace.display_name(), source };
         let socket = netns::socket_in(namespace, LINK_GROUP).map_err(failed)?;
         let links = netns::socket_in(namespace, 0).and_then(|route| link::links(&route)).map_err(failed)?;
+        let seen = discovery.interfaces_in(namespace.cookie).filter(|interface| interface.is_usable());
+        let mut known: Known =
+            seen.map(|interface| (interface.id.ifindex, (interface.name.clone(), interface.master))).collect();
         Ok(Self {
             socket: readable(socket).map_err(failed)?,
             netns: namespace.cookie,
-            known: links.into_iter().filter(Link::is_usable).map(|link| (link.ifindex, link.name)).collect(),
-            pending: VecDeque::new(),
+            pending: catch_up(&mut known, namespace.cookie, links),
+            known,
             namespace: namespace.display_name(),
         })
     }
@@ -130,18 +137,32 @@ impl AsFd for Changes {
     }
 }
 
+/// What has changed until the links were these.
+fn catch_up(known: &mut Known, netns: u64, links: Vec<Link>) -> VecDeque<Change> {
+    let there: BTreeSet<u32> = links.iter().map(|link| link.ifindex).collect();
+    let gone: Vec<u32> = known.keys().filter(|ifindex| !there.contains(ifindex)).copied().collect();
+    let vanished: Vec<_> = gone.into_iter().filter_map(|ifindex| vanish(known, netns, ifindex)).collect();
+    let noted = links.into_iter().filter_map(|link| note(known, netns, RTM_NEWLINK, link));
+    vanished.into_iter().chain(noted).collect()
+}
+
 /// Keeps the set of usable links, and says when it changes: the kernel also announces every
 /// new address, speed and queue length. An index under another name is another interface.
-fn note(known: &mut BTreeMap<u32, String>, netns: u64, kind: u16, link: Link) -> Option<Change> {
+fn note(known: &mut Known, netns: u64, kind: u16, link: Link) -> Option<Change> {
     let id = InterfaceId { netns, ifindex: link.ifindex };
     match kind {
         RTM_NEWLINK if link.is_usable() => {
-            let before = known.insert(link.ifindex, link.name.clone());
-            (before.as_ref() != Some(&link.name)).then_some(Change::Appeared { id, name: link.name })
+            let now = (link.name.clone(), link.master);
+            let before = known.insert(link.ifindex, now.clone());
+            (before.as_ref() != Some(&now)).then_some(Change::Appeared { id, name: link.name })
         }
-        RTM_NEWLINK | RTM_DELLINK => known.remove(&link.ifindex).map(|name| Change::Vanished { id, name }),
+        RTM_NEWLINK | RTM_DELLINK => vanish(known, netns, link.ifindex),
         _ => None,
     }
+}
+
+fn vanish(known: &mut Known, netns: u64, ifindex: u32) -> Option<Change> {
+    known.remove(&ifindex).map(|(name, _)| Change::Vanished { id: InterfaceId { netns, ifindex }, name })
 }
 
 #[cfg(test)]
@@ -179,5 +200,24 @@ mod tests {
         let vanished = Change::Vanished { id, name: "web0".to_owned() };
         assert_eq!(hear(RTM_NEWLINK, link("web0", false, LinkState::Down)), Some(vanished));
         assert_eq!(hear(RTM_DELLINK, link("web0", false, LinkState::Down)), None);
+    }
+
+    #[test]
+    fn what_changed_between_a_look_and_the_first_listening_is_told() {
+        let up = |ifindex, name: &str, master| Link { ifindex, master, ..link(name, true, LinkState::Up) };
+        let before = [up(1, "lo", None), up(2, "v0", None), up(3, "old0", None)];
+        let mut known: Known = before.into_iter().map(|link| (link.ifindex, (link.name, link.master))).collect();
+        let now = vec![up(1, "lo", None), up(2, "v0", Some(9)), up(4, "p0", None)];
+        let told: Vec<Change> = catch_up(&mut known, 1, now.clone()).into();
+        let id = |ifindex| InterfaceId { netns: 1, ifindex };
+        assert_eq!(
+            told,
+            [
+                Change::Vanished { id: id(3), name: "old0".to_owned() },
+                Change::Appeared { id: id(2), name: "v0".to_owned() },
+                Change::Appeared { id: id(4), name: "p0".to_owned() },
+            ]
+        );
+        assert_eq!(catch_up(&mut known, 1, now), [], "and told once");
     }
 }

@@ -21,6 +21,8 @@ pub(crate) const SIGNATURE: &str = "udp:port=4000,at=0,bytes=\"WLAG\",nonce=4+4"
 /// The check that the server sleeps over, and for how long.
 const SLEPT_OVER: u32 = 7;
 const SLEEP: Duration = Duration::from_millis(300);
+/// How long it may take to say something.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A host and its peer outside, joined by a veth. Removed on drop.
 pub(crate) struct World {
@@ -93,33 +95,53 @@ pub(crate) struct Pod<'a> {
     pub(crate) namespace: String,
     /// Checks that have been sent.
     pub(crate) sent: Arc<AtomicU32>,
+    /// Answers that have come.
+    pub(crate) answered: Arc<AtomicU32>,
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl<'a> Pod<'a> {
     pub(crate) fn new(world: &'a World) -> Self {
+        let pod = Self::apart(world);
+        pod.link("");
+        pod
+    }
+
+    /// One that no link joins to the host yet.
+    pub(crate) fn apart(world: &'a World) -> Self {
         let World { host, peer } = world;
         let namespace = format!("{host}d");
         ip(&format!("netns add {namespace}"));
-        ip(&format!("link add p0 netns {host} type veth peer name v0 netns {namespace}"));
-        for (namespace, address, device) in [(host, "10.80.0.1/24", "p0"), (&namespace, "10.80.0.2/24", "v0")] {
-            ip(&format!("-n {namespace} addr add {address} dev {device}"));
-            ip(&format!("-n {namespace} link set {device} up"));
-        }
-        ip(&format!("-n {namespace} route add default via 10.80.0.1"));
         ip(&format!("-n {peer} route add default via 10.79.0.1"));
         inside(host, || std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap());
-        let server = inside(&namespace, || UdpSocket::bind("10.80.0.2:4000").unwrap());
+        let server = inside(&namespace, || UdpSocket::bind("0.0.0.0:4000").unwrap());
         let client = inside(peer, || UdpSocket::bind("10.79.0.2:0").unwrap());
         let over = Arc::<AtomicBool>::default();
         let sent = Arc::<AtomicU32>::default();
-        let (serving, checking, counting) = (over.clone(), over.clone(), sent.clone());
+        let answered = Arc::<AtomicU32>::default();
+        let (serving, checking, counting) = (over.clone(), over.clone(), [sent.clone(), answered.clone()]);
         let threads = vec![
             thread::spawn(move || echo(&server, &serving)),
             thread::spawn(move || ask(&client, &checking, &counting)),
         ];
-        Self { world, namespace, sent, over, threads }
+        Self { world, namespace, sent, answered, over, threads }
+    }
+
+    /// Joins it to the host by a veth, `p0` there. The host's end comes up last.
+    pub(crate) fn link(&self, index: &str) {
+        let (host, namespace) = (&self.world.host, &self.namespace);
+        ip(&format!("-n {host} link add p0 {index}type veth peer name v0 netns {namespace}"));
+        ip(&format!("-n {namespace} addr add 10.80.0.2/24 dev v0"));
+        ip(&format!("-n {namespace} link set v0 up"));
+        ip(&format!("-n {namespace} route add default via 10.80.0.1"));
+        self.address("p0");
+    }
+
+    /// Gives the host its address on the pod's side, on this device of its own.
+    pub(crate) fn address(&self, device: &str) {
+        ip(&format!("-n {} addr add 10.80.0.1/24 dev {device}", self.world.host));
+        ip(&format!("-n {} link set {device} up", self.world.host));
     }
 
     /// A bounded run at the NIC and at the pod's.
@@ -145,12 +167,13 @@ fn echo(socket: &UdpSocket, over: &AtomicBool) {
     let mut buffer = [0; 64];
     while !over.load(Ordering::Relaxed) {
         if let Ok((len, from)) = socket.recv_from(&mut buffer) {
-            socket.send_to(&buffer[..len], from).unwrap();
+            // The way back may be gone by now.
+            let _ = socket.send_to(&buffer[..len], from);
         }
     }
 }
 
-fn ask(socket: &UdpSocket, over: &AtomicBool, sent: &AtomicU32) {
+fn ask(socket: &UdpSocket, over: &AtomicBool, [sent, answered]: &[Arc<AtomicU32>; 2]) {
     socket.set_nonblocking(true).unwrap();
     for check in 0_u32.. {
         if over.load(Ordering::Relaxed) {
@@ -159,7 +182,9 @@ fn ask(socket: &UdpSocket, over: &AtomicBool, sent: &AtomicU32) {
         socket.send_to(&[b"WLAG".as_slice(), &check.to_be_bytes()].concat(), "10.80.0.2:4000").unwrap();
         sent.fetch_add(1, Ordering::Relaxed);
         thread::sleep(Duration::from_millis(5));
-        while socket.recv(&mut [0; 64]).is_ok() {}
+        while socket.recv(&mut [0; 64]).is_ok() {
+            answered.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -217,9 +242,18 @@ impl Attached {
     }
 
     /// Waits until it says this.
-    fn says(&self, what: &str) {
-        let patience = Duration::from_secs(20);
-        while !self.said.recv_timeout(patience).expect("it says so within 20 s").contains(what) {}
+    pub(crate) fn says(&self, what: &str) {
+        self.says_all(&[what]);
+    }
+
+    /// Waits until it has said all of these, in any order.
+    pub(crate) fn says_all(&self, what: &[&str]) {
+        let mut unsaid = what.to_vec();
+        while !unsaid.is_empty() {
+            let line = self.said.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|_| panic!("it says within {PATIENCE:?}: {unsaid:?}"));
+            unsaid.retain(|what| !line.contains(what));
+        }
     }
 
     /// Standard output and exit status.

@@ -5,6 +5,7 @@ mod captures;
 mod churn;
 mod contract;
 mod flame;
+mod following;
 mod incident;
 mod join;
 mod live;

@@ -79,7 +79,7 @@ fn a_bridge_and_its_port_are_passed_once() {
     ip(&format!("-n {host} link set v0 master br0"));
     ip(&format!("-n {host} addr add 10.79.0.1/24 dev br0"));
     ip(&format!("-n {host} link set br0 up"));
-    watch(&world, &[&[], &["v0"], &["v0", "br0"]]);
+    watch(&world, &[&[], &["v0"], &["br0"], &["v0", "br0"]]);
 }
 
 #[test]
@@ -90,12 +90,12 @@ fn a_vlan_and_the_nic_below_it_are_passed_once() {
         return;
     }
     readdress(&world, "link add link v0 name v5 type vlan id 5", "v5");
-    watch(&world, &[&[], &["v0"], &["v0", "v5"]]);
+    watch(&world, &[&[], &["v0"], &["v5"], &["v0", "v5"]]);
 }
 
 #[test]
 fn a_macvlan_and_the_nic_below_it_are_passed_once() {
     let Some(world) = World::new() else { return };
     readdress(&world, "link add link v0 name m0 type macvlan mode bridge", "m0");
-    watch(&world, &[&[], &["v0"], &["v0", "m0"]]);
+    watch(&world, &[&[], &["v0"], &["m0"], &["v0", "m0"]]);
 }

@@ -9,13 +9,14 @@ mod error;
 mod picker;
 #[cfg(test)]
 mod tests;
+mod way_out;
 
 use super::discovery::Discovery;
 use super::model::Namespace;
 use crate::event::InterfaceFact;
 use picker::Picker;
 use serde::Serialize;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
 pub use error::{Hint, SelectionError};
@@ -48,6 +49,50 @@ impl Targets {
     const fn names_guests(&self) -> bool {
         !(self.vnic.is_empty() && self.pid.is_empty() && self.container.is_empty() && self.names.is_empty())
     }
+
+    /// The same after interfaces of the host were renamed: who named one meant that one.
+    #[must_use]
+    pub fn renamed(&self, names: &BTreeMap<String, String>) -> Self {
+        let now = |name: &str| names.get(name).map_or(name, String::as_str).to_owned();
+        let labelled = |typed: &String| match typed.split_once('=') {
+            Some((name, label)) => format!("{}={label}", now(name)),
+            None => now(typed),
+        };
+        Self {
+            pnic: self.pnic.iter().map(|name| now(name)).collect(),
+            vnic: self.vnic.iter().map(labelled).collect(),
+            names: self.names.iter().map(|name| now(name)).collect(),
+            ..self.clone()
+        }
+    }
+
+    fn named(&self) -> impl Iterator<Item = Named<'_>> {
+        let physical = self.pnic.iter().map(|name| Named::Physical(name));
+        let processes = self.pid.iter().map(|tgid| Named::Process(*tgid));
+        physical
+            .chain(self.vnic.iter().map(|name| Named::Virtual(name)))
+            .chain(processes)
+            .chain(self.container.iter().map(|id| Named::Container(id)))
+            .chain(self.names.iter().map(|name| Named::Word(name)))
+    }
+}
+
+/// One thing that was named.
+enum Named<'a> {
+    Physical(&'a str),
+    Virtual(&'a str),
+    Process(u32),
+    Container(&'a str),
+    Word(&'a str),
+}
+
+/// What was searched for, since nothing named it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Searched {
+    /// The physical NICs.
+    pub physical: bool,
+    /// The virtual ones: new ones are to be added as they appear.
+    pub guests: bool,
 }
 
 /// An interface to hook.
@@ -76,8 +121,8 @@ pub struct Selection {
     pub namespaces: Vec<u64>,
     /// Cookie of the namespace taken as the host; [`super::Changes`] watches it.
     pub host: u64,
-    /// Virtual NICs were found, not named: new ones should be added as they appear.
-    pub automatic: bool,
+    /// What was found rather than named.
+    pub searched: Searched,
     /// What was chosen, what was left out, and why: sentences for the operator.
     pub reasons: Vec<String>,
 }
@@ -87,7 +132,8 @@ impl Selection {
     ///
     /// What is named replaces what would be found: `--pnic` the physical NICs; `--vnic`, `--pid`,
     /// `--container` and targets the virtual ones. With `--netns` every other interface of that
-    /// namespace that could carry packets to the outside, veths included, is its physical NIC.
+    /// namespace that could carry packets to the outside, veths included, is its physical NIC, unless
+    /// the routes show that it leads to a guest.
     ///
     /// # Errors
     /// A name that does not exist or means several things, parts that contradict each other, or
@@ -95,18 +141,25 @@ impl Selection {
     pub fn choose(targets: &Targets, discovery: &Discovery) -> Result<Self, SelectionError> {
         let host = host(targets, discovery)?;
         let mut picker = Picker::new(discovery, host, targets.netns.is_some());
-        targets.pnic.iter().try_for_each(|name| picker.named_physical(name))?;
-        targets.vnic.iter().try_for_each(|name| picker.named_virtual(name))?;
-        targets.pid.iter().try_for_each(|tgid| picker.process(*tgid))?;
-        targets.container.iter().try_for_each(|id| picker.container(id))?;
-        targets.names.iter().try_for_each(|name| picker.anything(name))?;
-        if !picker.has_physical() {
-            picker.find_physical();
+        targets.named().try_for_each(|name| picker.named(&name))?;
+        let searched = Searched { physical: !picker.has_physical(), guests: !targets.names_guests() };
+        picker.search(searched);
+        picker.nothing().map_or_else(|| Ok(picker.finish(searched)), Err)
+    }
+
+    /// Chooses anew on a later look at the same host, for a run that goes on. Of what was named, what is
+    /// not there at the moment is left out, and nothing else takes its place; nothing at all may be left.
+    /// `None` if the host's namespace is gone.
+    #[must_use]
+    pub fn again(&self, targets: &Targets, discovery: &Discovery) -> Option<Self> {
+        let host = discovery.namespace(self.host)?;
+        let mut picker = Picker::new(discovery, host, targets.netns.is_some());
+        for name in targets.named() {
+            // What contradicts an earlier choice has not been chosen either.
+            let _ = picker.named(&name);
         }
-        if !targets.names_guests() {
-            picker.find_virtual();
-        }
-        picker.finish(!targets.names_guests())
+        picker.search(self.searched);
+        Some(picker.finish(self.searched))
     }
 
     /// The interfaces that an earlier selection did not have: what is new after a

@@ -1,7 +1,8 @@
 //! Collects the choices one by one and refuses those that contradict earlier ones.
 
 use super::error::{Hint, SelectionError};
-use super::{Chosen, Selection, is_joined};
+use super::way_out::{WayOut, is_aggregated, leads_away, leads_to_guest};
+use super::{Chosen, Named, Searched, Selection, is_joined};
 use crate::event::{InterfaceFact, InterfaceRole};
 use crate::target::discovery::Discovery;
 use crate::target::model::{Container, Interface, Machine, Namespace};
@@ -44,20 +45,20 @@ impl<'a> Picker<'a> {
     }
 
     /// `--pnic`.
-    pub(super) fn named_physical(&mut self, name: &str) -> Result<(), SelectionError> {
+    fn named_physical(&mut self, name: &str) -> Result<(), SelectionError> {
         let interface = self.interface("--pnic", name)?;
         self.add(interface, InterfaceRole::PhysicalNic, None, "named with --pnic".to_owned())
     }
 
     /// `--vnic`, with its inner end if that can be reached.
-    pub(super) fn named_virtual(&mut self, typed: &str) -> Result<(), SelectionError> {
+    fn named_virtual(&mut self, typed: &str) -> Result<(), SelectionError> {
         let (name, label) = typed.split_once('=').map_or((typed, None), |(name, label)| (name, Some(label)));
         let interface = self.interface("--vnic", name)?;
         self.virtual_nic(interface, label, "named with --vnic")
     }
 
     /// `--pid`.
-    pub(super) fn process(&mut self, tgid: u32) -> Result<(), SelectionError> {
+    fn process(&mut self, tgid: u32) -> Result<(), SelectionError> {
         let unknown = || SelectionError::UnknownProcess { tgid, gaps: self.gaps() };
         let place = self.discovery.namespace_of(tgid).ok_or_else(unknown)?;
         self.watch.insert(tgid);
@@ -71,7 +72,7 @@ impl<'a> Picker<'a> {
     }
 
     /// `--container`.
-    pub(super) fn container(&mut self, id: &str) -> Result<(), SelectionError> {
+    fn container(&mut self, id: &str) -> Result<(), SelectionError> {
         let found: Vec<_> = self.discovery.containers.iter().filter(|container| container.is_called(id)).collect();
         match found.as_slice() {
             [container] => self.one_container(container),
@@ -86,7 +87,7 @@ impl<'a> Picker<'a> {
     }
 
     /// A word without option.
-    pub(super) fn anything(&mut self, name: &str) -> Result<(), SelectionError> {
+    fn anything(&mut self, name: &str) -> Result<(), SelectionError> {
         let interface = self.discovery.interfaces_in(self.host.cookie).find(|interface| interface.name == name);
         let machine = self.discovery.machine_called(name);
         let container = self.discovery.containers.iter().find(|container| container.is_word_for(name));
@@ -113,7 +114,7 @@ impl<'a> Picker<'a> {
     }
 
     fn by_kind(&mut self, interface: &'a Interface) -> Result<(), SelectionError> {
-        let leads_inside = interface.kind == "veth" && leads_away(interface) && !self.simulated;
+        let leads_inside = leads_away(interface) && !self.simulated;
         if interface.kind == "tap" || leads_inside {
             self.virtual_nic(interface, None, "named")
         } else {
@@ -221,12 +222,23 @@ impl<'a> Picker<'a> {
         self.discovery.containers.iter().find(|container| container.tgids.contains(&tgid))
     }
 
+    /// Finds what is to be searched for.
+    pub(super) fn search(&mut self, wanted: Searched) {
+        if wanted.physical {
+            self.find_physical();
+        }
+        if wanted.guests {
+            self.find_virtual();
+        }
+    }
+
     /// Physical NICs of a real host, or whatever leads out of a simulated one.
-    pub(super) fn find_physical(&mut self) {
+    fn find_physical(&mut self) {
         let all: Vec<_> =
             self.discovery.interfaces_in(self.host.cookie).filter(|interface| !self.is_chosen(interface)).collect();
         let physical = |interface: &Interface| {
-            interface.is_physical() || self.simulated && OUTWARD_KINDS.contains(&interface.kind.as_str())
+            interface.is_physical()
+                || self.simulated && OUTWARD_KINDS.contains(&interface.kind.as_str()) && !self.is_guests(interface)
         };
         let (usable, idle): (Vec<_>, Vec<_>) =
             all.iter().copied().filter(|interface| physical(interface)).partition(|i| i.is_usable());
@@ -241,27 +253,40 @@ impl<'a> Picker<'a> {
         }
     }
 
+    /// Whether a veth of a simulated host leads to a guest: the host reaches the world outside by another
+    /// interface, and what is behind this one reaches it through the host.
+    fn is_guests(&self, interface: &Interface) -> bool {
+        let mut others = self.discovery.interfaces_in(self.host.cookie);
+        !interface.outward
+            && others.any(|other| other.outward)
+            && leads_away(interface)
+            && leads_to_guest(self.discovery, interface)
+    }
+
     /// Taps in use, and veths that lead to another namespace. Whether somebody lives there is not
     /// asked: a runtime makes the link before it starts what will use it.
-    pub(super) fn find_virtual(&mut self) {
-        let all: Vec<_> =
-            self.discovery.interfaces_in(self.host.cookie).filter(|interface| !self.is_chosen(interface)).collect();
-        for interface in all {
+    fn find_virtual(&mut self) {
+        let physical = self.chosen.iter().filter(|chosen| chosen.interface.role == InterfaceRole::PhysicalNic);
+        let way_out = WayOut::below(self.discovery, physical.map(|chosen| chosen.interface.id));
+        let leads_inside = |interface: &&Interface| {
             let tap = interface.kind == "tap" && (interface.is_usable() || !interface.holders.is_empty());
-            let veth = interface.kind == "veth" && interface.is_usable() && leads_away(interface);
-            let veth = veth && !self.is_bonded(interface);
-            let how = if tap { "tap" } else { "veth" };
-            if (tap || veth) && self.virtual_nic(interface, None, how).is_err() {
+            let veth = leads_away(interface) && interface.is_usable() && !is_aggregated(self.discovery, interface);
+            (tap || veth) && !way_out.holds(interface) && !self.is_chosen(interface)
+        };
+        let all = self.discovery.interfaces_in(self.host.cookie).filter(leads_inside);
+        let (doubtful, inside): (Vec<_>, Vec<_>) = all.partition(|interface| way_out.may_hold(interface));
+        for interface in inside {
+            if self.virtual_nic(interface, None, &interface.kind).is_err() {
                 self.reasons.push(format!("left out because its other end is a physical NIC: {}", interface.name));
             }
         }
-    }
-
-    /// Whether it is a part of a bond or team, and leads where that leads.
-    fn is_bonded(&self, interface: &Interface) -> bool {
-        let mut others = self.discovery.interfaces_in(self.host.cookie);
-        let master = others.find(|other| Some(other.id.ifindex) == interface.master);
-        master.is_some_and(|master| matches!(master.kind.as_str(), "bond" | "team"))
+        if !doubtful.is_empty() {
+            let names: Vec<_> = doubtful.iter().map(|interface| interface.name.as_str()).collect();
+            let names = names.join(", ");
+            self.reasons.push(format!(
+                "left out because it is not known which of them leads outside: {names}; name guests' with --vnic"
+            ));
+        }
     }
 
     fn is_chosen(&self, interface: &Interface) -> bool {
@@ -349,29 +374,39 @@ impl<'a> Picker<'a> {
         self.discovery.gaps.iter().map(|gap| format!("{} ({})", gap.what, gap.reason)).collect()
     }
 
-    pub(super) fn finish(mut self, automatic: bool) -> Result<Selection, SelectionError> {
-        if self.chosen.is_empty() {
-            let hint = Hint::new("", self.interface_names());
-            return Err(SelectionError::Nothing { host: self.host.display_name(), hint });
+    /// What is named, if that means anything.
+    pub(super) fn named(&mut self, name: &Named<'_>) -> Result<(), SelectionError> {
+        match *name {
+            Named::Physical(name) => self.named_physical(name),
+            Named::Virtual(name) => self.named_virtual(name),
+            Named::Process(tgid) => self.process(tgid),
+            Named::Container(id) => self.container(id),
+            Named::Word(name) => self.anything(name),
         }
+    }
+
+    /// That nothing is chosen, if nothing is.
+    pub(super) fn nothing(&self) -> Option<SelectionError> {
+        let nothing =
+            || SelectionError::Nothing { host: self.host.display_name(), hint: Hint::new("", self.interface_names()) };
+        self.chosen.is_empty().then(nothing)
+    }
+
+    /// The choices, and whether physical and virtual NICs were searched for.
+    pub(super) fn finish(mut self, searched: Searched) -> Selection {
         self.chosen.sort_by_key(|chosen| chosen.interface.role);
         let sentences = self.chosen.iter().map(|chosen| {
             format!("{} is watched as {}: {}", chosen.interface.name, role_name(chosen.interface.role), chosen.why)
         });
-        Ok(Selection {
+        Selection {
             reasons: sentences.chain(self.reasons.iter().cloned()).collect(),
             chosen: self.chosen,
             watch: self.watch.into_iter().collect(),
             namespaces: self.namespaces.into_iter().collect(),
             host: self.host.cookie,
-            automatic,
-        })
+            searched,
+        }
     }
-}
-
-/// Its peer is in another namespace, or in one that could not be reached.
-fn leads_away(interface: &Interface) -> bool {
-    interface.peer.is_some_and(|peer| peer.netns != Some(interface.id.netns))
 }
 
 const fn role_name(role: InterfaceRole) -> &'static str {

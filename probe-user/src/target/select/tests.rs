@@ -1,4 +1,4 @@
-use super::{Selection, SelectionError, Targets};
+use super::{Searched, Selection, SelectionError, Targets};
 use crate::event::{InterfaceId, InterfaceRole};
 use crate::target::{Container, Discovery, Interface, LinkState, Machine, Namespace, Peer, Vmm};
 
@@ -112,7 +112,7 @@ fn nothing_named_finds_nics_vms_and_pods() {
     let all = Targets::default();
     assert_eq!(chosen(&all), ["eth0 pnic", "vltap0 vnic web01", "veth9 vnic abc111", "eth0 inner abc111"]);
     let selection = choose(&all).expect("a selection");
-    assert!(selection.automatic);
+    assert_eq!(selection.searched, Searched { physical: true, guests: true });
     assert_eq!(selection.watch, [VMM, 501]);
     assert_eq!(selection.namespaces, [HOME, POD]);
     assert!(selection.reasons.iter().any(|reason| reason == "left out because they are down: eth1"));
@@ -239,4 +239,116 @@ fn a_host_without_a_way_out_is_an_error_and_no_empty_run() {
     assert!(matches!(error, SelectionError::Nothing { .. }), "{error}");
     let lo = Targets { pnic: words(&["lo"]), ..Targets::default() };
     assert_eq!(Selection::choose(&lo, &bare).expect("a selection").chosen.len(), 1);
+}
+
+/// What is watched as a NIC of the host or of a guest, when NICs are named and guests are searched for.
+fn around(pnic: &[&str], discovery: &Discovery) -> Vec<String> {
+    let targets = Targets { pnic: words(pnic), ..Targets::default() };
+    let selection = Selection::choose(&targets, discovery).expect("a selection");
+    let outer = selection.chosen.iter().filter(|chosen| chosen.interface.role != InterfaceRole::Inner);
+    outer.map(|chosen| chosen.interface.name.clone()).collect()
+}
+
+/// The host with another veth, `up0`, to a namespace outside.
+fn host_with_uplink(master: Option<u32>) -> Discovery {
+    let mut discovery = host();
+    let uplink = Interface { master, ..tied(interface(HOME, 20, "up0", "veth"), LAB, 2) };
+    discovery.interfaces.extend([uplink, interface(HOME, 21, "bond0", "bond")]);
+    discovery
+}
+
+fn put_below(discovery: &mut Discovery, name: &str, master: u32) {
+    let port = discovery.interfaces.iter_mut().find(|interface| interface.name == name).expect("it is there");
+    port.master = Some(master);
+}
+
+#[test]
+fn what_lies_below_a_named_nic_is_no_guests() {
+    // Without a NIC above it, a veth may be a guest's.
+    assert_eq!(around(&["eth0"], &host_with_uplink(None)), ["eth0", "vltap0", "veth9", "up0"]);
+    // The only way out of a bridge.
+    assert_eq!(around(&["br0"], &host_with_uplink(Some(5))), ["br0", "vltap0", "veth9"]);
+    assert_eq!(around(&["bond0"], &host_with_uplink(Some(21))), ["bond0", "vltap0", "veth9"]);
+    for (kind, master) in [("vlan", None), ("macvlan", None), ("ipvlan", None), ("vlan", Some(5))] {
+        let mut discovery = host_with_uplink(master);
+        let lower = if master.is_some() { 5 } else { 20 };
+        discovery.interfaces.push(tied(interface(HOME, 22, "upper0", kind), HOME, lower));
+        assert_eq!(around(&["upper0"], &discovery), ["upper0", "vltap0", "veth9"], "{kind} {master:?}");
+    }
+}
+
+#[test]
+fn guests_on_a_bridge_are_told_from_its_uplink() {
+    // A container's end and a tap beside the uplink.
+    let mut discovery = host_with_uplink(Some(5));
+    put_below(&mut discovery, "veth9", 5);
+    put_below(&mut discovery, "vltap0", 5);
+    assert_eq!(around(&["br0"], &discovery), ["br0", "vltap0", "veth9"]);
+    // With hardware below the bridge, every veth is a guest's.
+    put_below(&mut discovery, "eth0", 5);
+    assert_eq!(around(&["br0"], &discovery), ["br0", "vltap0", "veth9", "up0"]);
+}
+
+#[test]
+fn which_of_two_veths_leads_out_of_a_bridge_is_not_guessed() {
+    let mut discovery = host_with_uplink(Some(5));
+    let other = tied(interface(HOME, 23, "up1", "veth"), LAB, 3);
+    discovery.interfaces.push(Interface { master: Some(5), ..other });
+    assert_eq!(around(&["br0"], &discovery), ["br0", "vltap0", "veth9"]);
+    let targets = Targets { pnic: words(&["br0"]), ..Targets::default() };
+    let reasons = Selection::choose(&targets, &discovery).expect("a selection").reasons;
+    assert!(reasons.iter().any(|reason| reason.contains("leads outside: up0, up1; name guests'")), "{reasons:?}");
+    // What is behind the second reaches the world through this host.
+    let inner = tied(interface(LAB, 3, "eth0", "veth"), HOME, 23);
+    discovery.interfaces.push(Interface { outward: true, ..inner });
+    discovery.interfaces.iter_mut().filter(|one| one.name == "up0").for_each(|one| one.peer = None);
+    assert_eq!(around(&["br0"], &discovery), ["br0", "vltap0", "veth9", "up1"]);
+}
+
+/// A simulated host with a way out and a veth to the pod, which reaches the world through that.
+fn simulated(outward: bool) -> Discovery {
+    let mut discovery = host();
+    discovery.interfaces.iter_mut().filter(|one| one.name == "lab0").for_each(|one| one.outward = outward);
+    let outer = tied(interface(LAB, 8, "p0", "veth"), POD, 9);
+    let inner = tied(interface(POD, 9, "v0", "veth"), LAB, 8);
+    discovery.interfaces.extend([outer, Interface { outward: true, ..inner }]);
+    discovery
+}
+
+#[test]
+fn a_simulated_host_has_guests_where_its_routes_show_them() {
+    let targets = Targets { netns: Some("lab".to_owned()), ..Targets::default() };
+    for (outward, role) in [(true, InterfaceRole::VirtualNic), (false, InterfaceRole::PhysicalNic)] {
+        let selection = Selection::choose(&targets, &simulated(outward)).expect("a selection");
+        let role_of = |name: &str| {
+            let chosen = selection.chosen.iter().find(|chosen| chosen.interface.name == name);
+            chosen.map(|chosen| chosen.interface.role)
+        };
+        assert_eq!((role_of("lab0"), role_of("p0")), (Some(InterfaceRole::PhysicalNic), Some(role)), "{outward}");
+        assert_eq!(role_of("v0"), outward.then_some(InterfaceRole::Inner));
+    }
+}
+
+#[test]
+fn a_later_look_goes_by_what_was_meant_at_first() {
+    let named = Targets { pnic: words(&["eth0"]), ..Targets::default() };
+    let names = |selection: Option<Selection>| {
+        let chosen = selection.expect("the host is there").chosen;
+        chosen.into_iter().map(|chosen| chosen.interface.name).collect::<Vec<_>>()
+    };
+    let first = choose(&named).expect("a selection");
+    let mut later = host();
+    later.interfaces.iter_mut().filter(|one| one.name == "eth0" && one.id.netns == HOME).for_each(|one| {
+        one.name = "wan0".to_owned();
+    });
+    // The NIC of that name is gone: no other takes its place, and guests are still found.
+    assert_eq!(names(first.again(&named, &later)), ["vltap0", "veth9", "eth0"]);
+    let renaming = [("eth0".to_owned(), "wan0".to_owned())].into();
+    assert_eq!(names(first.again(&named.renamed(&renaming), &later)), ["wan0", "vltap0", "veth9", "eth0"]);
+    let labelled = Targets { vnic: words(&["eth0=web", "eth0", "eth1"]), ..Targets::default() };
+    assert_eq!(labelled.renamed(&renaming).vnic, words(&["wan0=web", "wan0", "eth1"]));
+    later.interfaces.clear();
+    assert_eq!(names(first.again(&named, &later)), [""; 0]);
+    later.namespaces.clear();
+    assert_eq!(first.again(&named, &later), None);
 }
