@@ -265,17 +265,24 @@ impl Dropped<'_> {
             state.forget_rx(self.skb as u64);
         }
         let skb = self.skb as u64;
-        let known = zero() + u64::from(known);
-        let [signature_known, reserved @ ..] = known.to_le_bytes();
+        // What has come in has the number of the device that it came in by.
+        let own = u64::from(read::typed::<u32>(self.skb, offsets().sk_buff_skb_iif, 1) == 0);
+        let device = match packet::device(skb) {
+            0 if own != 0 => packet::route_device(skb),
+            device => device,
+        };
+        let known = zero() + u64::from(known) + (own << 8);
+        let [signature_known, own, reserved @ ..] = known.to_le_bytes();
         emit(EventKind::Drop, |body: &mut DropBody| {
             *body = DropBody {
                 skb,
-                netns: packet::netns(skb),
+                netns: packet::netns_of(device),
                 location: self.location,
-                ifindex: packet::ifindex(skb),
+                ifindex: packet::ifindex_of(device),
                 reason: self.reason,
                 sighting: sighting.copied().unwrap_or_else(nothing),
                 signature_known,
+                own,
                 reserved,
             };
         });

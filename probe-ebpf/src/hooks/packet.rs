@@ -249,20 +249,38 @@ fn report(ctx: &TcContext, direction: Direction, time_ns: u64, sighting: &Sighti
     }
 }
 
-/// Namespace cookie of a packet's device; 0 where the packet has none. In a socket's hands the
-/// kernel keeps other things in that field, which are no address and read as 0.
-/// <https://github.com/torvalds/linux/blob/v6.12/net/ipv4/udp.c#L1473> (`udp_set_dev_scratch`)
+/// Namespace cookie of a packet's device; 0 where the packet has none.
 #[inline(always)]
 pub(crate) fn netns(skb: u64) -> u64 {
-    let device: u64 = read::untyped(skb, offsets().sk_buff_dev);
+    netns_of(device(skb))
+}
+
+/// Address of a packet's device; 0 where the packet has none. In a socket's hands the kernel keeps other
+/// things in that field, which are no address, and what is read of the device is 0.
+/// <https://github.com/torvalds/linux/blob/v6.12/net/ipv4/udp.c#L1473> (`udp_set_dev_scratch`)
+#[inline(always)]
+pub(crate) fn device(skb: u64) -> u64 {
+    read::untyped(skb, offsets().sk_buff_dev)
+}
+
+/// Address of the device by which a packet's route leads; 0 where it has no route.
+/// <https://github.com/torvalds/linux/blob/v6.12/include/linux/skbuff.h#L1115> (`SKB_DST_PTRMASK`)
+#[inline(always)]
+pub(crate) fn route_device(skb: u64) -> u64 {
+    let route: u64 = read::untyped(skb, offsets().sk_buff_skb_refdst);
+    read::untyped(route & !1, offsets().dst_entry_dev)
+}
+
+/// Cookie of the namespace of the device at an address.
+#[inline(always)]
+pub(crate) fn netns_of(device: u64) -> u64 {
     let net: u64 = read::untyped(device, offsets().net_device_nd_net);
     read::untyped(net, offsets().net_net_cookie)
 }
 
-/// Index of a packet's device; 0 where the packet has none.
+/// Index of the device at an address.
 #[inline(always)]
-pub(crate) fn ifindex(skb: u64) -> u32 {
-    let device: u64 = read::untyped(skb, offsets().sk_buff_dev);
+pub(crate) fn ifindex_of(device: u64) -> u32 {
     read::untyped(device, offsets().net_device_ifindex)
 }
 

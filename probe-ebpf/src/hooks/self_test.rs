@@ -44,7 +44,7 @@ pub(crate) fn packet(ctx: &TcContext) {
     // SAFETY: as in `task`.
     let seen = unsafe { &mut *seen };
     seen.netns = packet::netns(skb);
-    seen.ifindex = packet::ifindex(skb);
+    seen.ifindex = packet::ifindex_of(packet::device(skb));
     seen.len = read::untyped(skb, at.sk_buff_len);
     seen.linear_len = read::untyped::<u32>(skb, at.sk_buff_tail).wrapping_sub(start);
     seen.network_offset = network.wrapping_sub(start);

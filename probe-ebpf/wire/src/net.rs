@@ -174,7 +174,7 @@ pub struct DropBody {
     pub netns: u64,
     /// Address in the kernel that dropped it.
     pub location: u64,
-    /// Device, 0 if none.
+    /// Device, 0 if none; that of its route, where the packet was made on this host and had none yet.
     pub ifindex: u32,
     /// `enum skb_drop_reason` of the running kernel.
     pub reason: u32,
@@ -183,6 +183,9 @@ pub struct DropBody {
     /// 1 when the packet matches a signature, else [`DROP_UNPARSED`],
     /// [`DROP_OF_PORT`] or [`DROP_OF_PORT_LAST`].
     pub signature_known: u8,
+    /// 1 when the packet came in through no device: it was made on this host. 0 in recordings of older
+    /// versions.
+    pub own: u8,
     /// Always 0.
-    pub reserved: [u8; 7],
+    pub reserved: [u8; 6],
 }

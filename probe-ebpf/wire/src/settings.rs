@@ -117,6 +117,8 @@ pub struct Offsets {
     pub pt_regs_bp: u32,
     pub sk_buff_sk: u32,
     pub sk_buff_skb_iif: u32,
+    pub sk_buff_skb_refdst: u32,
+    pub dst_entry_dev: u32,
 }
 
 impl Offsets {

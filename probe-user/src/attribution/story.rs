@@ -742,7 +742,8 @@ impl Story {
             reason: number,
             sighting,
             signature_known: DROP_OF_PORT,
-            reserved: [0; 7],
+            own: 0,
+            reserved: [0; 6],
         };
         self.push(us, HOG, 4, Body::Drop(body))
     }

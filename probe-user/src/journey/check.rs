@@ -41,6 +41,15 @@ pub(super) struct Carrier {
     pub(super) seen: bool,
 }
 
+impl Carrier {
+    /// A packet of the phase was seen; the first one tells the phase's numbers.
+    pub(super) const fn note(&mut self, packet: &Sighting) {
+        if !self.seen {
+            (self.seen, self.tcp_seq, self.ip_id) = (true, packet.tcp_seq, packet.ip_id);
+        }
+    }
+}
+
 /// What a check that waits for its answer has none of.
 #[derive(Debug, Default)]
 pub(super) struct Rest {

@@ -281,7 +281,10 @@ impl Correlator {
     /// a copy, which shows when more of the check is seen; a stream sends again. What was not for
     /// this host or for the socket that has the packet is no drop of the check's.
     pub(super) fn dropped(&mut self, event: &Event, body: &DropBody, out: &mut dyn FnMut(Update)) -> Joined {
-        let found = self.dropped_check(event, body).or_else(|| self.dropped_at_entry(event, body, out));
+        let found = self
+            .dropped_check(event, body)
+            .or_else(|| self.dropped_at_entry(event, body, out))
+            .or_else(|| self.dropped_unsent(event, body, out));
         let Some((slot, half, mut carries)) = found else { return Joined::Nothing };
         if self.is_of_no_concern(slot, half, body.reason) {
             self.counts.off_path += 1;
@@ -352,6 +355,32 @@ impl Correlator {
         self.dropped_check(event, body)
     }
 
+    /// A request of a thread of this host that was dropped in its own call, before any program of ours saw it
+    /// leave: its check begins with that.
+    fn dropped_unsent(
+        &mut self,
+        event: &Event,
+        body: &DropBody,
+        out: &mut dyn FnMut(Update),
+    ) -> Option<(u32, Phase, bool)> {
+        let DropBody { skb, netns, ifindex, sighting, .. } = body;
+        let interface = self.interface(InterfaceId { netns: *netns, ifindex: *ifindex })?;
+        let by_a_thread = event.softirq == 0 && event.task.tid != 0;
+        let known = body.signature_known != DROP_UNPARSED;
+        if !(body.own != 0 && known && by_a_thread && sighting.role == ROLE_REQUEST) {
+            return None;
+        }
+        let slot = self.open_request(sighting, Perspective::Sent, &interface, event.at, out);
+        let check = &mut self.checks[slot];
+        check.pass(Stage::AppSend, mark(event, 0, 0));
+        check.sender = event.task;
+        let carrier = &mut check.carriers[Phase::Request as usize];
+        carrier.note(sighting);
+        carrier.seen_at = event.at;
+        self.carriers.set(&mut self.checks, slot, Phase::Request as usize, *skb);
+        Some((slot, Phase::Request, true))
+    }
+
     /// The check whose packet was dropped, which half, and whether it is the packet seen last.
     fn dropped_check(&self, event: &Event, body: &DropBody) -> Option<(u32, Phase, bool)> {
         let known = body.signature_known != DROP_UNPARSED;
@@ -381,7 +410,9 @@ impl Correlator {
             let check = &self.checks[*slot];
             let carrier = &check.carriers[half as usize];
             let by_reader = check.held && check.reader == event.task && event.softirq == 0;
-            carrier.ip_id == body.sighting.ip_id && carrier.tcp_seq == body.sighting.tcp_seq
+            // What this host sends again is another packet.
+            let sent_again = body.own != 0 && body.sighting.protocol == TCP && carrier.seen;
+            (sent_again || carrier.ip_id == body.sighting.ip_id) && carrier.tcp_seq == body.sighting.tcp_seq
                 || half == Phase::Reply && !carrier.seen && by_reader
         };
         let slot = match self.has_nonce(&body.sighting) {

@@ -10,7 +10,7 @@ use super::correlator::{Correlator, INGRESS_KEPT, Interface, Joined, Update};
 use super::key::{Key, REACH};
 use super::slab::NONE;
 use super::{Perspective, check};
-use crate::clock::DurNs;
+use crate::clock::{DurNs, MonoNs};
 use crate::event::{Event, InterfaceId, InterfaceRole};
 use probe_wire::{PacketBody, ROLE_REPLY, ROLE_REQUEST, Sighting};
 
@@ -304,16 +304,29 @@ impl Correlator {
             Phase::Request => Perspective::Served,
             Phase::Reply => Perspective::Sent,
         };
-        let mut check = Check::new(0, seen.sighting, seen.signature, perspective);
-        check.untold = self.is_closing() || seen.event.at < seen.interface.live_since;
-        let slot = self.open_check(check, out);
-        self.checks[slot].members[0] = self.index.add_request(&self.checks, slot);
-        if seen.nonce {
-            self.checks[slot].members[1] = self.index.add_nonce(&self.checks, slot);
-        }
-        self.checks[slot].target = seen.interface.number;
+        let slot = self.open_request(seen.sighting, perspective, &seen.interface, seen.event.at, out);
         self.arrived(slot, seen.event.at, out);
         self.pass(slot, Phase::Request, seen, out);
+    }
+
+    /// Begins the check of a request at an interface, with no stage yet.
+    pub(super) fn open_request(
+        &mut self,
+        request: &Sighting,
+        perspective: Perspective,
+        interface: &Interface,
+        at: MonoNs,
+        out: &mut dyn FnMut(Update),
+    ) -> u32 {
+        let mut check = Check::new(0, request, self.signature_of(request), perspective);
+        check.untold = self.is_closing() || at < interface.live_since;
+        let slot = self.open_check(check, out);
+        self.checks[slot].members[0] = self.index.add_request(&self.checks, slot);
+        if self.has_nonce(request) {
+            self.checks[slot].members[1] = self.index.add_nonce(&self.checks, slot);
+        }
+        self.checks[slot].target = interface.number;
+        slot
     }
 
     /// A packet of an open check was seen.
@@ -364,10 +377,7 @@ impl Correlator {
         if seen.interface.role == InterfaceRole::VirtualNic {
             check.target = seen.interface.number;
         }
-        let carrier = &mut check.carriers[half as usize];
-        if !carrier.seen {
-            (carrier.seen, carrier.tcp_seq, carrier.ip_id) = (true, seen.sighting.tcp_seq, seen.sighting.ip_id);
-        }
+        check.carriers[half as usize].note(seen.sighting);
         check.foreign = false;
         if std::mem::take(&mut check.doubtful) {
             self.no_grace(slot);

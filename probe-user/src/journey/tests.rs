@@ -204,7 +204,8 @@ impl Scene {
             reason: 6,
             sighting: sighting.copied().unwrap_or_default(),
             signature_known: sighting.map_or(DROP_UNPARSED, |_| 1),
-            reserved: [0; 7],
+            own: 0,
+            reserved: [0; 6],
         };
         self.add(at, SOFTIRQ, 4, Body::Drop(body))
     }
@@ -213,6 +214,13 @@ impl Scene {
     fn by(&mut self, task: TaskId) -> &mut Self {
         let Some(event) = self.events.last_mut() else { panic!("an event") };
         (event.task, event.softirq) = (task, 0);
+        self
+    }
+
+    /// What was dropped last was made on this host.
+    fn own(&mut self) -> &mut Self {
+        let Some(Event { body: Body::Drop(body), .. }) = self.events.last_mut() else { panic!("a drop") };
+        body.own = 1;
         self
     }
 
@@ -1510,6 +1518,50 @@ mod loss {
     }
 
     #[test]
+    fn a_request_dropped_in_its_senders_call_before_any_device_is_a_lost_check() {
+        // With a nonce a copy could still be seen, without one not.
+        for rule in [0, 1] {
+            let mut scene = Scene::new();
+            scene.drop_of(MS, 0x1000, Some(&request(rule, 1))).by(WORKER).own().tick(60_000 * MS);
+            let run = scene.run();
+            let journey = run.only();
+            let Outcome::Lost(Loss::Dropped(drop)) = &journey.outcome else { panic!("{:?}", journey.outcome) };
+            assert_eq!((drop.reply, drop.task, drop.at), (false, WORKER, MonoNs(MS)));
+            assert_eq!((journey.perspective, journey.target.ifindex), (Perspective::Sent, PNIC));
+            let stamps: Vec<_> = journey.stamps.iter().map(|stamp| (stamp.stage, stamp.task, stamp.at)).collect();
+            assert_eq!(stamps, [(Stage::AppSend, WORKER, MonoNs(MS))]);
+        }
+    }
+
+    #[test]
+    fn only_a_request_of_a_thread_of_this_host_begins_with_its_drop() {
+        let request = request(0, 1);
+        let mut scene = Scene::new();
+        scene.drop_of(MS, 0x1000, Some(&request)).by(WORKER);
+        scene.drop_of(MS, 0x1000, Some(&request)).own();
+        scene.drop_of(MS, 0x1000, Some(&reply_to(&request))).by(WORKER).own();
+        scene.drop_of(MS, 0x1000, None).by(WORKER).own();
+        scene.drop_of(MS, 0x1000, Some(&request)).by(WORKER).own();
+        let Some(Event { body: Body::Drop(body), .. }) = scene.events.last_mut() else { panic!("a drop") };
+        body.ifindex = 77;
+        let run = scene.tick(60_000 * MS).run();
+        assert!(run.ended.is_empty(), "{:?}", run.ended);
+    }
+
+    #[test]
+    fn a_segment_dropped_before_any_device_is_sent_again_by_the_same_check() {
+        let request = Sighting { protocol: 6, ..request(0, 1) };
+        let mut scene = Scene::new();
+        scene.drop_of(MS, 0x1000, Some(&request)).by(WORKER).own();
+        scene.drop_of(200 * MS, 0x2000, Some(&Sighting { ip_id: 77, ..request })).own();
+        scene.egress(600 * MS, PNIC, 0x3000, &request).xmit(600 * MS + 10, PNIC, 0x3000);
+        scene.ingress(601 * MS, PNIC, 0x4000, &reply_to(&request)).tick(60_000 * MS);
+        let run = scene.run();
+        assert_eq!((run.only().outcome.clone(), run.only().drops.len()), (Outcome::Replied, 2));
+        assert_eq!(stages(run.only()), [Stage::AppSend, Stage::PnicQueue, Stage::PnicXmit, Stage::PnicRx]);
+    }
+
+    #[test]
     fn a_hand_over_whose_record_is_missing_does_not_make_a_loss() {
         let (request, mut scene) = (request(0, 1), Scene::with_hooks(&["net_dev_start_xmit", "qdisc_enqueue"]));
         scene.ingress(MS, PNIC, 0x1000, &request).egress(2 * MS, PNIC, 0x2000, &reply_to(&request)).tick(1002 * MS);
@@ -1825,9 +1877,10 @@ mod property {
             1 => (skb(), ifindex()).prop_map(|(skb, ifindex)| {
                 Body::Xmit(XmitBody { skb, netns: 1, ifindex, queue: 0 })
             }),
-            1 => (skb(), soup_sighting(), any::<bool>()).prop_map(|(skb, sighting, known)| Body::Drop(DropBody {
-                skb, sighting, signature_known: known.into(), ..DropBody::new_zeroed()
-            })),
+            1 => (skb(), soup_sighting(), any::<(bool, bool)>()).prop_map(|(skb, sighting, (known, own))| {
+                let (signature_known, own, ifindex) = (known.into(), own.into(), PNIC);
+                Body::Drop(DropBody { skb, netns: 1, ifindex, sighting, signature_known, own, ..DropBody::new_zeroed() })
+            }),
             1 => (skb(), ifindex()).prop_map(|(skb, ifindex)| Body::BackendRx(backend_rx(ifindex, skb))),
             1 => Just(Body::Tick),
         ]

@@ -137,6 +137,9 @@ fields! {
     pt_regs_bp: ("pt_regs", "bp");
     sk_buff_sk: ("sk_buff", "sk");
     sk_buff_skb_iif: ("sk_buff", "skb_iif");
+    sk_buff_skb_refdst: ("sk_buff", "_skb_refdst");
+    // shares its place with dev_rcu from 6.18 on
+    dst_entry_dev: ("dst_entry", "dev"), ("dst_entry", "dev_rcu");
 }
 
 /// Offsets of the running kernel and the names of the fields it does not have.

@@ -170,7 +170,8 @@ impl Made {
                 reason: 6,
                 sighting: sighting(check, true),
                 signature_known: 1,
-                reserved: [0; 7],
+                own: 0,
+                reserved: [0; 6],
             }),
         );
     }
