@@ -184,6 +184,10 @@ scenarios! {
     a_long_kernel_read_holds_softirqs_off: "long-kernel-read",
     a_long_kernel_read_keeps_the_worker_from_its_cpu: "kernel-read-on-worker-cpu",
     answers_that_wait_here_are_not_blamed_on_outside: "asking-behind-kernel-read",
+    connections_that_a_full_accept_queue_ignores_are_lost_there: "accept-queue-lost",
+    connections_that_a_firewall_drops_are_lost_there: "connect-filtered",
+    a_rule_drops_requests_before_any_device: "asked-filtered",
+    a_rule_delays_connections_before_any_device: "asked-connect-filtered",
 }
 
 /// Cases that are left to `lab run` and `lab score`, and why.

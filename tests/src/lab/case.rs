@@ -2133,6 +2133,68 @@ pub const CASES: &[Case] = &[
         proof: Counter::TroublemakerKernelTime,
         ..QUIET
     },
+    Case {
+        name: "accept-queue-lost",
+        claim: "the serving thread does not accept for longer than a client waits, and its small accept queue is full",
+        server: Server::Process(Process { backlog: Some(2), fault: ServeFault::AcceptLate, ..EACH_HANDSHAKE }),
+        interval_ms: 40,
+        fault: Fault::Server,
+        fault_ms: 5_000,
+        expect: Expect {
+            slow: &["app.socket_queue"],
+            lost: &["app.socket_queue"],
+            offender: Some("port 4000"),
+            beside: &[],
+            at_least: 5,
+        },
+        twin_of: Some("connect-filtered"),
+        proof: Counter::ListenOverflows,
+        lost_at: at("accept_queue"),
+        ..QUIET
+    },
+    Case {
+        name: "connect-filtered",
+        claim: "a rule of the host's firewall drops connection requests for longer than a client waits",
+        server: Server::Process(EACH_HANDSHAKE),
+        interval_ms: 40,
+        fault: Fault::Firewall { rule: "INPUT -p tcp --dport 4000 --syn", outside: false },
+        fault_ms: 5_000,
+        expect: Expect {
+            slow: &["host.forwarding"],
+            lost: &["host.forwarding"],
+            offender: Some(PNIC),
+            beside: &[],
+            at_least: 5,
+        },
+        twin_of: Some("accept-queue-lost"),
+        proof: Counter::NotForwarded,
+        lost_at: at("netfilter"),
+        ..QUIET
+    },
+    Case {
+        name: "asked-filtered",
+        claim: "the host asks a server elsewhere, and a rule of its own firewall drops its requests",
+        shape: Shape::Asking,
+        fault: Fault::Firewall { rule: "OUTPUT -p udp --dport 4000", outside: false },
+        expect: Expect { slow: &[], lost: &["host.forwarding"], offender: None, beside: &[], at_least: 5 },
+        twin_of: Some("asked-lost-outside"),
+        proof: Counter::FaultLog,
+        lost_at: Some(LostAt { place: "netfilter", sent: Some("EPERM") }),
+        ..QUIET
+    },
+    Case {
+        name: "asked-connect-filtered",
+        claim: "the host asks a server elsewhere by a connection each, and a rule of its own drops its requests",
+        shape: Shape::Asking,
+        server: Server::Process(EACH_HANDSHAKE),
+        interval_ms: 40,
+        fault: Fault::Firewall { rule: "OUTPUT -p tcp --dport 4000 --syn", outside: false },
+        fault_ms: 1_900,
+        expect: slow(&["host.forwarding"], PNIC),
+        twin_of: Some("connect-firewall"),
+        proof: Counter::FaultLog,
+        ..QUIET
+    },
 ];
 
 /// The case with this name.
