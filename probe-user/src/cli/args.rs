@@ -92,7 +92,7 @@ pub struct AttachArgs {
     /// Keep every event in FILE, which must be new or empty, for `whylag replay`
     #[arg(short, long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Send every event to `whylag join`, which listens at unix:PATH or tcp:HOST:PORT
+    /// Send every event to `whylag join`, which listens at unix:PATH, tcp:HOST:PORT or vsock:CID:PORT
     #[arg(long, value_name = "ADDRESS", value_parser = str::parse::<Address>)]
     pub send: Option<Address>,
     /// Take stacks of watched threads in user code into the recording, for `whylag flame` [default: on with --record]
@@ -204,7 +204,7 @@ pub struct JoinArgs {
 
 const JOIN_HELP: &str = "\
 HOST and GUEST are each a recording made with `attach --record`, a bundle made with `incident export`, - for \
-either on standard input, or an address (unix:PATH, tcp:HOST:PORT) at which to listen for one `attach --send`. \
+either on standard input, or an address (unix:PATH, tcp:HOST:PORT, vsock:CID:PORT) at which to listen for one `attach --send`. \
 Both halves need the same --signature, at the same time: on the host, `whylag attach --vnic TAP`; inside the VM, \
 `whylag attach`. Their clocks need not agree: only durations are taken from each. What is sent is not encrypted, and \
 whoever reaches the address first is believed: listen on a private network, or through a tunnel.";

@@ -11,8 +11,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
+use vsock::{VMADDR_CID_ANY, VsockListener, VsockStream};
 
-/// How long a connection may take to come about.
+/// How long a connection may take to come about; over vsock the kernel itself gives up after 2 s.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// A stream socket's address.
@@ -22,13 +23,24 @@ pub enum Address {
     Unix(PathBuf),
     /// `tcp:HOST:PORT`.
     Tcp(String),
+    /// `vsock:CID:PORT`: between a VM and its host, without a network.
+    Vsock {
+        /// Which machine: 2 is the host; `any`, to listen at all that are one's own.
+        cid: u32,
+        /// Which port.
+        port: u32,
+    },
 }
+
+const FORMS: &str = "give unix:PATH, tcp:HOST:PORT or vsock:CID:PORT";
+/// How the CID of all of one's own addresses is written.
+const ANY: &str = "any";
 
 impl Address {
     /// Whether `text` is meant as an address, right or wrong, rather than as a file.
     #[must_use]
     pub fn is_meant(text: &str) -> bool {
-        text.starts_with("unix:") || text.starts_with("tcp:")
+        ["unix:", "tcp:", "vsock:"].iter().any(|kind| text.starts_with(kind))
     }
 
     /// Begins to listen. A socket file that nobody listens at any more is replaced.
@@ -42,6 +54,7 @@ impl Address {
                 Ok(Listener::Unix(UnixListener::bind(path)?, path.clone()))
             }
             Self::Tcp(name) => Ok(Listener::Tcp(TcpListener::bind(name.as_str())?)),
+            Self::Vsock { cid, port } => Ok(Listener::Vsock(VsockListener::bind_with_cid_port(*cid, *port)?)),
         }
     }
 
@@ -60,6 +73,11 @@ impl Address {
                 let stream = connect_to_any(name)?;
                 stream.set_write_timeout(Some(patience))?;
                 stream.set_nodelay(true)?;
+                Ok(Box::new(stream))
+            }
+            Self::Vsock { cid, port } => {
+                let stream = VsockStream::connect_with_cid_port(*cid, *port)?;
+                stream.set_write_timeout(Some(patience))?;
                 Ok(Box::new(stream))
             }
         }
@@ -90,16 +108,25 @@ impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        const FORMS: &str = "give unix:PATH or tcp:HOST:PORT";
-        match text.split_once(':') {
-            Some(("unix", path)) if !path.is_empty() => Ok(Self::Unix(path.into())),
-            Some(("tcp", name)) => match name.rsplit_once(':') {
-                Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(Self::Tcp(name.to_owned())),
-                _ => Err(FORMS.to_owned()),
-            },
-            _ => Err(FORMS.to_owned()),
-        }
+        let read = match text.split_once(':') {
+            Some(("unix", path)) if !path.is_empty() => Some(Self::Unix(path.into())),
+            Some(("tcp", name)) => tcp(name),
+            Some(("vsock", name)) => vsock(name),
+            _ => None,
+        };
+        read.ok_or_else(|| FORMS.to_owned())
     }
+}
+
+fn tcp(name: &str) -> Option<Address> {
+    let (host, port) = name.rsplit_once(':')?;
+    (!host.is_empty() && port.parse::<u16>().is_ok()).then(|| Address::Tcp(name.to_owned()))
+}
+
+fn vsock(name: &str) -> Option<Address> {
+    let (cid, port) = name.split_once(':')?;
+    let cid = if cid == ANY { Some(VMADDR_CID_ANY) } else { cid.parse().ok() };
+    Some(Address::Vsock { cid: cid?, port: port.parse().ok()? })
 }
 
 impl fmt::Display for Address {
@@ -107,6 +134,8 @@ impl fmt::Display for Address {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Tcp(name) => write!(f, "tcp:{name}"),
+            Self::Vsock { cid: VMADDR_CID_ANY, port } => write!(f, "vsock:{ANY}:{port}"),
+            Self::Vsock { cid, port } => write!(f, "vsock:{cid}:{port}"),
         }
     }
 }
@@ -118,6 +147,8 @@ pub enum Listener {
     Unix(UnixListener, PathBuf),
     /// At a port.
     Tcp(TcpListener),
+    /// At a port that VMs and their host reach without a network.
+    Vsock(VsockListener),
 }
 
 impl Listener {
@@ -133,6 +164,11 @@ impl Listener {
                 Ok(Box::new(stream))
             }
             Self::Tcp(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_read_timeout(Some(patience))?;
+                Ok(Box::new(stream))
+            }
+            Self::Vsock(listener) => {
                 let (stream, _) = listener.accept()?;
                 stream.set_read_timeout(Some(patience))?;
                 Ok(Box::new(stream))
@@ -159,10 +195,12 @@ mod tests {
 
     #[test]
     fn an_address_is_read_as_it_is_written() {
-        for text in ["unix:/run/whylag.sock", "tcp:127.0.0.1:7070", "tcp:[::1]:7070", "tcp:host:1"] {
+        let tcp = ["tcp:127.0.0.1:7070", "tcp:[::1]:7070", "tcp:host:1"];
+        for text in tcp.into_iter().chain(["unix:/run/whylag.sock", "vsock:2:7070", "vsock:any:7070"]) {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
-        for text in ["unix:", "tcp:7070", "tcp::7070", "tcp:host:99999", "udp:host:1", "file"] {
+        let tcp = ["tcp:7070", "tcp::7070", "tcp:host:99999", "udp:host:1"];
+        for text in tcp.into_iter().chain(["unix:", "vsock:7070", "vsock:host:7070", "vsock:2:-1", "file"]) {
             assert!(text.parse::<Address>().unwrap_err().contains("tcp:HOST:PORT"), "{text}");
         }
     }
@@ -170,7 +208,15 @@ mod tests {
     #[test]
     fn what_is_sent_arrives_and_a_sender_that_says_nothing_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
-        let address = Address::Unix(folder.path().join("socket"));
+        arrives(&Address::Unix(folder.path().join("socket")));
+        let this_machine = Address::Vsock { cid: vsock::VMADDR_CID_LOCAL, port: 7070 };
+        match this_machine.listen() {
+            Ok(_) => arrives(&this_machine),
+            Err(error) => eprintln!("over vsock skipped: this kernel has no vsock_loopback ({error})"),
+        }
+    }
+
+    fn arrives(address: &Address) {
         let listener = address.listen().unwrap();
         let mut sender = address.connect(PATIENCE).unwrap();
         let mut receiver = listener.accept(PATIENCE).unwrap();
