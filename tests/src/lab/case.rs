@@ -39,6 +39,9 @@ pub struct Case {
     pub fault_ms: u64,
     /// What is right to say about it.
     pub expect: Expect,
+    /// What is right when whylag inside the guest tells its half of the checks, too; without it, none
+    /// looks there.
+    pub inside: Option<Expect>,
     /// The case that looks the same.
     pub twin_of: Option<&'static str>,
     /// What must move.
@@ -384,6 +387,9 @@ const fn modules(modules: &'static [Module]) -> Need {
     Need { modules, own_machine: false }
 }
 
+/// Nothing may be blamed.
+const NOTHING: Expect = Expect { slow: &[], lost: &[], offender: None, beside: &[], at_least: 0 };
+
 /// Healthy until told otherwise.
 const QUIET: Case = Case {
     name: "healthy",
@@ -395,7 +401,8 @@ const QUIET: Case = Case {
     attach_late: false,
     fault: Fault::Nothing,
     fault_ms: 400,
-    expect: Expect { slow: &[], lost: &[], offender: None, beside: &[], at_least: 0 },
+    expect: NOTHING,
+    inside: None,
     twin_of: None,
     proof: Counter::Checks,
     service: None,
@@ -1553,13 +1560,14 @@ pub const CASES: &[Case] = &[
         proof: Counter::FaultLog,
         ..QUIET
     },
-    Case { name: "guest-healthy", claim: "a guest answers, and nothing is blamed", ..GUEST },
+    Case { name: "guest-healthy", claim: "a guest answers, and nothing is blamed", inside: Some(NOTHING), ..GUEST },
     Case {
         name: "guest-handler-computes",
         claim: "the guest has taken the check and its server computes",
         server: in_guest(ServeFault::Compute),
         fault: Fault::Server,
         expect: inside_guest(),
+        inside: Some(slow(&["app.on_cpu"], "echo-worker-0")),
         proof: Counter::VcpuTime,
         ..GUEST
     },
@@ -1568,6 +1576,7 @@ pub const CASES: &[Case] = &[
         claim: "the guest has taken the check and its server sleeps by choice",
         fault: Fault::Server,
         expect: inside_guest(),
+        inside: Some(slow(&["app.self_wait"], "echo-worker-0")),
         twin_of: Some("guest-paused"),
         proof: Counter::FaultLog,
         ..GUEST
@@ -1578,6 +1587,7 @@ pub const CASES: &[Case] = &[
         server: in_guest(ServeFault::LockComputing),
         fault: Fault::Server,
         expect: inside_guest(),
+        inside: Some(slow(&["app.futex"], "stats-rollup")),
         proof: Counter::VcpuTime,
         ..GUEST
     },
@@ -1587,6 +1597,7 @@ pub const CASES: &[Case] = &[
         server: Server::Guest(Guest { fault: None, ..ECHO_GUEST }),
         fault: Fault::Server,
         expect: inside_guest(),
+        inside: Some(slow(&["app.self_wait"], "echo-worker-0")),
         twin_of: Some("guest-paused"),
         proof: Counter::FaultLog,
         ..GUEST
@@ -1597,6 +1608,7 @@ pub const CASES: &[Case] = &[
         server: in_guest(ServeFault::FileReadDirect),
         fault: Fault::GuestDiskSlow,
         expect: inside_guest(),
+        inside: Some(slow(&["storage.block_queue"], "vda")),
         twin_of: Some("guest-vmm-disk-frozen"),
         proof: Counter::FaultLog,
         ..GUEST
@@ -1607,6 +1619,7 @@ pub const CASES: &[Case] = &[
         server: in_guest(ServeFault::FileSync),
         fault: Fault::GuestDiskSlow,
         expect: inside_guest(),
+        inside: Some(slow(&["storage.writeback"], "vda")),
         twin_of: Some("guest-vmm-flushes"),
         proof: Counter::FaultLog,
         ..GUEST

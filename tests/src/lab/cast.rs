@@ -2,6 +2,7 @@
 
 use super::case::{Case, Connections, Fault, Process as ServerOptions, Server};
 use super::device::{self, Feature};
+use super::halves::Inside;
 use super::leash::Leash;
 use super::netns::Netns;
 use super::path;
@@ -96,6 +97,7 @@ pub(super) fn start_server(
     world: &World,
     log: Option<&PipeWriter>,
     disk: Option<&Disk>,
+    inside: Option<&Inside>,
 ) -> Result<Process> {
     let options = match case.server {
         Server::Vm(fault) => {
@@ -106,7 +108,9 @@ pub(super) fn start_server(
             let leash = Leash { nice: Some(-10), ..world.host.leash() };
             return launcher.role(&leash, "vm", args);
         }
-        Server::Guest(guest) => return vmm::start(launcher, world, guest, case.fault, disk.map(Disk::file).as_deref()),
+        Server::Guest(guest) => {
+            return vmm::start(launcher, world, guest, case.fault, disk.map(Disk::file).as_deref(), inside);
+        }
         Server::Real(real) => return start_host(launcher, real, world, disk),
         Server::Process(options) => options,
     };

@@ -16,6 +16,8 @@ pub enum Line {
     Episode(Episode),
     /// Who filled a transmit queue in which checks waited.
     Queue(Queue),
+    /// Where the halves of a VM's checks went.
+    Join(Join),
     /// Every record accounted for.
     Loss(Loss),
     /// The run in one object.
@@ -49,6 +51,61 @@ pub struct Journey {
     /// Where it ended, if it is lost.
     #[serde(default, rename = "loss")]
     pub lost_at: Option<LostAt>,
+    /// What is known of its half inside the guest, if halves were joined.
+    #[serde(default)]
+    pub guest: Option<Box<GuestHalf>>,
+}
+
+/// The half of a check inside the guest.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct GuestHalf {
+    /// `joined`, or why not.
+    pub pairing: String,
+    /// From its being given to the VM to its coming back, by the host's clock.
+    pub with_vm_ns: Option<u64>,
+    /// From its coming in at the guest's NIC to its leaving there, by the guest's clock.
+    pub inside_ns: Option<u64>,
+    /// The first less the second.
+    pub overhead_ns: Option<i64>,
+}
+
+/// Where the halves of a VM's checks went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub struct Join {
+    /// Those of the host.
+    pub host: Halves,
+    /// Those of the guest.
+    pub guest: Halves,
+    /// Records that were lost inside the guest.
+    pub guest_lost: u64,
+}
+
+/// Where the halves of one side went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub struct Halves {
+    /// All of them.
+    pub halves: u64,
+    /// Those with another half that fits.
+    pub joined: u64,
+    /// Those of which one half proves too little.
+    pub doubted: u64,
+    /// Those that were longer inside than with the VM.
+    pub negative: u64,
+    /// Those that ended differently.
+    pub mismatched: u64,
+    /// Those with the identity of another.
+    pub ambiguous: u64,
+    /// Those without another half.
+    pub alone: u64,
+}
+
+impl Halves {
+    /// Whether each is counted once.
+    #[must_use]
+    pub const fn add_up(&self) -> bool {
+        let Self { halves, joined, doubted, negative, mismatched, ambiguous, alone } = *self;
+        halves == joined + doubted + negative + mismatched + ambiguous + alone
+    }
 }
 
 /// Where a lost check ended.

@@ -3,8 +3,9 @@
 use super::case::Case;
 use super::excerpt::excerpt;
 use super::message::Check;
+use super::residence::Residence;
 use super::run::{Observed, Run, Window};
-use super::score::{Mark, Score, disturbance, score};
+use super::score::{Inside, Mark, Score, disturbance, score, score_inside};
 use super::truth::Proof;
 use anyhow::Result;
 use serde::Serialize;
@@ -22,6 +23,8 @@ pub struct Report {
     pub truth: Option<Truth>,
     /// What whylag made of it.
     pub score: Option<Score>,
+    /// What it made of it with the half inside the guest, if there was one.
+    pub inside: Option<Inside>,
     /// Of a run that is not right: what whylag said of itself and of the first suspect, and what
     /// else the machine was busy with.
     pub details: Vec<String>,
@@ -93,17 +96,44 @@ impl Report {
         match run {
             Run::Skipped(reason) => {
                 let skipped = Some(reason.clone());
-                Ok(Self { case: case.name, mark: None, skipped, truth: None, score: None, details: Vec::new() })
+                Ok(Self {
+                    case: case.name,
+                    mark: None,
+                    skipped,
+                    truth: None,
+                    score: None,
+                    inside: None,
+                    details: Vec::new(),
+                })
             }
             Run::Done(observed) => {
                 let (mark, score) = score(case, observed)?;
                 let truth = Some(Truth::new(case, observed));
                 if let Some(disturbance) = disturbance(case, observed, &score) {
                     let skipped = Some(disturbance);
-                    return Ok(Self { case: case.name, mark: None, skipped, truth, score: None, details: Vec::new() });
+                    return Ok(Self {
+                        case: case.name,
+                        mark: None,
+                        skipped,
+                        truth,
+                        score: None,
+                        inside: None,
+                        details: Vec::new(),
+                    });
                 }
-                let details = if mark == Mark::Right { Vec::new() } else { details(observed, &score) };
-                Ok(Self { case: case.name, mark: Some(mark), skipped: None, truth, score: Some(score), details })
+                let inside = score_inside(case, observed)?;
+                let details = details(observed, (mark, &score), inside.as_ref());
+                // What the host alone says wrongly, no other half makes right.
+                let mark = inside.as_ref().filter(|_| mark == Mark::Right).map_or(mark, |inside| inside.mark);
+                Ok(Self {
+                    case: case.name,
+                    mark: Some(mark),
+                    skipped: None,
+                    truth,
+                    score: Some(score),
+                    inside,
+                    details,
+                })
             }
         }
     }
@@ -115,17 +145,37 @@ impl Report {
             return format!("{:22} skipped     {}", self.case, self.skipped.as_deref().unwrap_or_default());
         };
         let mut text = format!("{:22} {:11} {}", self.case, format!("{mark:?}").to_lowercase(), score.line());
+        text.extend(self.inside.iter().map(|inside| format!("\n    with the guest's half: {}", inside.line())));
         if mark != Mark::Right {
             text.extend(self.truth.iter().map(|truth| format!("\n    {}", truth.line())));
-            text.extend(score.remarks.iter().chain(&self.details).map(|remark| format!("\n    {remark}")));
+            let inside = self.inside.iter().flat_map(|inside| &inside.score.remarks);
+            let remarks = score.remarks.iter().chain(inside).chain(&self.details);
+            text.extend(remarks.map(|remark| format!("\n    {remark}")));
         }
         text
     }
 }
 
-fn details(observed: &Observed, score: &Score) -> Vec<String> {
-    let said = observed.said.iter().flat_map(|said| excerpt(said, score.suspect.as_deref()));
-    std::iter::once(observed.machine.clone()).chain(said).collect()
+/// Nothing of what is right.
+fn details(observed: &Observed, (mark, score): (Mark, &Score), inside: Option<&Inside>) -> Vec<String> {
+    let alone = observed.said.iter().map(|said| (mark, said, score));
+    let joined = observed.joined.iter().zip(inside).map(|(said, inside)| (inside.mark, said, &inside.score));
+    let wrong: Vec<_> = alone.chain(joined).filter(|(mark, ..)| *mark != Mark::Right).collect();
+    let told = wrong.iter().flat_map(|(_, said, score)| excerpt(said, score.suspect.as_deref()));
+    (!wrong.is_empty()).then(|| observed.machine.clone()).into_iter().chain(told).collect()
+}
+
+impl Inside {
+    fn line(&self) -> String {
+        let Residence { joined, slow, beyond, cost_p25_ns, cost_p50_ns, cost_p95_ns } = self.residence;
+        format!(
+            "{}; {joined} pairs, of {slow} slow ones {beyond} with more between the halves than virtio takes: {} µs (p25 {}, p95 {})",
+            self.score.line(),
+            cost_p50_ns / 1_000,
+            cost_p25_ns / 1_000,
+            cost_p95_ns / 1_000,
+        )
+    }
 }
 
 impl Score {

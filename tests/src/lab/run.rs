@@ -5,6 +5,7 @@ use super::cast::{Disk, start_client, start_server, start_shipper, start_trouble
 use super::cgroup::{CpuGroup, FreezerGroup, MemoryGroup};
 use super::clock::{mono_ns, wall_offset_ns};
 use super::firewall;
+use super::halves::{Halves, Inside};
 use super::machine::Machine;
 use super::message::{Announcement, Check, Order, Sent};
 use super::process::{Launcher, Process};
@@ -62,6 +63,8 @@ pub struct Observed {
     pub wall_offset_ns: u64,
     /// What whylag said, if it took part.
     pub said: Option<Said>,
+    /// What whylag made of that and of what it saw inside the guest, if it looked there.
+    pub joined: Option<Said>,
     /// What else the machine was busy with.
     pub machine: String,
 }
@@ -82,6 +85,7 @@ pub struct Rig {
     client: Process,
     whylag: Option<Whylag>,
     server: Process,
+    halves: Option<Halves>,
     troublemaker: Option<Process>,
     accomplice: Option<Process>,
     disk: Option<Disk>,
@@ -121,8 +125,10 @@ pub fn run(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<
     let moved = case.proof.read(&rig)?.saturating_sub(before);
     rig.recover()?;
     let run_delay_ns = Counter::RunDelay.read(&rig)?.saturating_sub(waited);
+    let said = rig.whylag.take().map(Whylag::finish).transpose()?;
     Ok(Run::Done(Box::new(Observed {
-        said: rig.whylag.take().map(Whylag::finish).transpose()?,
+        said,
+        joined: rig.join()?,
         checks: rig.checks,
         sent: rig.sent,
         window: rig.window,
@@ -153,7 +159,10 @@ impl Rig {
         let world = World::build(launcher, case.shape, case.link)?;
         let (log, shipper) = start_shipper(launcher, case)?;
         let disk = Disk::start(launcher, case)?;
-        let server = start_server(launcher, case, &world, log.as_ref(), disk.as_ref())?;
+        let halved = attach.filter(|_| case.inside.is_some());
+        let halves = halved.map(|attach| Halves::begin(launcher, &world, attach)).transpose()?;
+        let inside = halved.map(|attach| Inside::of(case, &world, &attach.binary));
+        let server = start_server(launcher, case, &world, log.as_ref(), disk.as_ref(), inside.as_ref())?;
         let troublemaker = match shipper {
             Some(shipper) => Some(shipper),
             None => start_troublemaker(launcher, case, &world, &server)?,
@@ -175,6 +184,7 @@ impl Rig {
             memory.add(server.id())?;
         }
         let early = if case.attach_late { Some(start_client(launcher, case, &world)?) } else { None };
+        let attach = attach.map(|attach| halves.as_ref().map_or_else(|| attach.clone(), |own| own.recorded(attach)));
         let whylag = attach.map(|attach| attach.start(launcher, &world, case)).transpose()?;
         let client = early.map_or_else(|| start_client(launcher, case, &world), Ok)?;
         let (checks, window) = (Vec::new(), Window::default());
@@ -184,6 +194,7 @@ impl Rig {
             client,
             whylag,
             server,
+            halves,
             troublemaker,
             accomplice,
             disk,
@@ -419,6 +430,13 @@ impl Rig {
         self.bracket(|rig| rig.stop_server(time / 2))?;
         self.window.began_ns = began_ns;
         Ok(())
+    }
+
+    /// Ends the whylag inside the guest, and has both halves joined.
+    fn join(&mut self) -> Result<Option<Said>> {
+        let Some(halves) = self.halves.take() else { return Ok(None) };
+        self.server.order(Order::Stop)?;
+        halves.joined().map(Some)
     }
 
     fn recovery(&self) -> Duration {

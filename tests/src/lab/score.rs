@@ -3,7 +3,9 @@
 use super::case::{Case, Expect, Fault, LostAt, Service};
 use super::contract::{Absence, Entry, Journey, Queue};
 use super::message::{Check, Sent};
+use super::residence::{Residence, is_counted};
 use super::run::{Observed, Window};
+use super::whylag::Said;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -127,12 +129,47 @@ impl Amount {
     }
 }
 
-/// Marks a run.
+/// What whylag made of a run with both halves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Inside {
+    /// The mark of that alone.
+    pub mark: Mark,
+    /// What the checks add up to.
+    pub score: Score,
+    /// How the halves differ.
+    pub residence: Residence,
+}
+
+/// Marks what was said of both halves, if there were two.
+///
+/// # Errors
+/// A time cannot be read, or no halves are counted.
+pub fn score_inside(case: &Case, observed: &Observed) -> Result<Option<Inside>> {
+    let Some((expect, said)) = case.inside.zip(observed.joined.as_ref()) else { return Ok(None) };
+    let (mark, mut score) = score_said(&Case { expect, ..*case }, observed, said)?;
+    let join = said.join.as_ref().context("no halves are counted")?;
+    let residence = Residence::of(&said.journeys);
+    let counted = is_counted(join);
+    if !counted || !residence.is_right() {
+        score.remarks.push(format!("{join:?}, {residence:?}"));
+    }
+    let mark = match mark {
+        Mark::Right if !counted => Mark::Wrong,
+        Mark::Right if !residence.is_right() => Mark::Unresolved,
+        mark => mark,
+    };
+    Ok(Some(Inside { mark, score, residence }))
+}
+
+/// Marks a run by what whylag said on the host alone.
 ///
 /// # Errors
 /// whylag was not there, or wrote a time that cannot be read.
 pub fn score(case: &Case, observed: &Observed) -> Result<(Mark, Score)> {
-    let said = observed.said.as_ref().context("whylag took no part in this run")?;
+    score_said(case, observed, observed.said.as_ref().context("whylag took no part in this run")?)
+}
+
+fn score_said(case: &Case, observed: &Observed, said: &Said) -> Result<(Mark, Score)> {
     let journeys = join(case, &observed.checks, &said.journeys, observed.wall_offset_ns)?;
     let mut score = Score { lost_records: said.loss.lost, ..Score::default() };
     score.inexact = said.journeys.iter().filter(|journey| !journey.is_exact()).count();
@@ -509,6 +546,7 @@ mod tests {
             run_delay_ns: run_delay_ms * 1_000_000,
             wall_offset_ns: 0,
             said: None,
+            joined: None,
             sent: Vec::new(),
             machine: String::new(),
         }

@@ -1,7 +1,7 @@
 //! whylag itself, run as a child on the leash and spoken to as an operator would.
 
 use super::case::{Case, SLOW_MS};
-use super::contract::{Absence, Episode, Journey, Line, Loss, Queue};
+use super::contract::{Absence, Episode, Join, Journey, Line, Loss, Queue};
 use super::leash::Leash;
 use super::process::{Launcher, forward_lines};
 use super::world::{PNIC, Shape, VNIC, World};
@@ -53,6 +53,8 @@ pub struct Said {
     pub queues: Vec<Queue>,
     /// Every record accounted for.
     pub loss: Loss,
+    /// Where the halves went, if it joined two.
+    pub join: Option<Join>,
     /// How it ended.
     pub status: ExitStatus,
 }
@@ -81,16 +83,25 @@ impl Attach {
         args
     }
 
+    /// Arguments that say when a check of `case` is slow or lost.
+    #[must_use]
+    pub fn judging(case: &Case) -> [String; 2] {
+        [
+            format!("--threshold={}ms", SLOW_MS * case.slowdown),
+            format!("--lost-after={}s", case.lost_after_s() * case.slowdown),
+        ]
+    }
+
     /// Attaches it and waits until all hooks are live.
     ///
     /// # Errors
     /// It does not attach in time; the error holds what it said.
     pub fn start(&self, launcher: &Launcher, world: &World, case: &Case) -> Result<Whylag> {
         let mut command = Leash { nice: Some(-5), ..Leash::default() }.command(&launcher.lab, &self.binary);
-        command.args(Self::arguments(world, &case.signature()));
+        command.args(Self::arguments(world, &case.signature())).args(Self::judging(case));
         command.args(["--format", "json", "--duration", LONGEST_RUN]);
-        command.args(["--threshold".to_owned(), format!("{}ms", SLOW_MS * case.slowdown)]);
-        command.args(["--lost-after".to_owned(), format!("{}s", case.lost_after_s() * case.slowdown)]);
+        // A recording that is made to be joined is for no graph.
+        command.args(case.inside.map(|_| "--stacks=off"));
         if let Some(size) = case.ring_size {
             command.args(["--ring-size", size]);
         }
@@ -167,7 +178,7 @@ impl Said {
     fn parse(lines: Vec<String>, status: ExitStatus) -> Result<Self> {
         let mut last_word: HashMap<String, usize> = HashMap::new();
         let (mut journeys, mut absences, mut loss) = (Vec::new(), Vec::new(), None);
-        let (mut episodes, mut queues) = (Vec::new(), Vec::new());
+        let (mut episodes, mut queues, mut join) = (Vec::new(), Vec::new(), None);
         for line in &lines {
             match serde_json::from_str(line).with_context(|| format!("whylag wrote {line}"))? {
                 Line::Journey(journey) => keep_last(&mut last_word, &mut journeys, journey),
@@ -175,11 +186,12 @@ impl Said {
                 Line::Loss(found) => loss = Some(found),
                 Line::Episode(episode) => episodes.push(episode),
                 Line::Queue(queue) => queues.push(queue),
+                Line::Join(found) => join = Some(found),
                 Line::Summary {} | Line::Other => {}
             }
         }
         let loss = loss.context("whylag wrote no line of type loss")?;
-        Ok(Self { lines, journeys, absences, episodes, queues, loss, status })
+        Ok(Self { lines, journeys, absences, episodes, queues, loss, join, status })
     }
 
     /// The lines about checks, as they were written.
@@ -196,6 +208,18 @@ fn keep_last(last_word: &mut HashMap<String, usize>, journeys: &mut Vec<Journey>
         Some(earlier) => *earlier = journey,
         None => journeys.push(journey),
     }
+}
+
+/// Lets whylag join the two halves of a guest's checks.
+///
+/// # Errors
+/// It fails, or breaks the contract.
+pub fn join(binary: &Path, host: &Path, guest: &Path) -> Result<Said> {
+    let mut command = Command::new(binary);
+    let output = command.arg("join").args([host, guest]).args(["--format", "json"]).output().context("start whylag")?;
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "whylag join ended with {}: {}", output.status, complaints.trim());
+    Said::parse(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect(), output.status)
 }
 
 /// Lets whylag replay a recording; its standard output, line by line.

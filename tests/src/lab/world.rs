@@ -132,6 +132,12 @@ impl World {
         CLIENT
     }
 
+    /// Address of the host at its tap.
+    #[must_use]
+    pub fn tap_address(&self) -> Ipv4Addr {
+        gateway()
+    }
+
     /// Where the server runs.
     #[must_use]
     pub fn server_netns(&self) -> &Netns {

@@ -14,6 +14,8 @@ use virtual_machine::{Contents, Image, Kernel, Qemu, Size, Store, last_words};
 
 /// Until a guest is up. Nearly all boots take less than 10 s; one in some dozens hangs.
 const BOOT: Duration = Duration::from_secs(60);
+/// Until whylag watches inside a guest that is up.
+const WATCH: Duration = Duration::from_secs(60);
 /// Boots until a guest is given up.
 const ATTEMPTS: usize = 2;
 /// Lines of the kernel's console that an error repeats.
@@ -24,6 +26,10 @@ const MODULES: &[&str] = &["virtio_pci", "virtio_net", "virtio_blk"];
 const COMMANDS: &[&str] = &["ip", "ln"];
 /// The lab, a kernel and a server fit in this, MiB.
 const MEMORY_MIB: usize = 256;
+/// The same with whylag, as large as debug builds are, packed and unpacked.
+const WATCHED_MEMORY_MIB: usize = 1_536;
+/// What attaching to packets needs on kernels without TCX.
+const WATCHED_MODULES: &[&str] = &["sch_ingress", "cls_bpf"];
 /// Size of the guest's disk, bytes.
 const DISK_BYTES: u64 = 8 << 20;
 
@@ -36,8 +42,11 @@ const DISK_NAMES: [&str; 2] = ["/dev/vda", "/dev/cold"];
 
 /// Makes what the guest starts with.
 pub(super) fn image(args: &VmmArgs, store: &Store, kernel: &Kernel) -> Result<Image> {
-    let lab = own_binary()?;
-    let contents = Contents { programs: &[lab], commands: COMMANDS, packages: &[], modules: MODULES, job: &job(args) };
+    let programs: Vec<PathBuf> = std::iter::once(own_binary()?).chain(args.whylag.clone()).collect();
+    let watched: &[&str] = if args.whylag.is_some() { WATCHED_MODULES } else { &[] };
+    let modules = [MODULES, watched].concat();
+    let job = job(args);
+    let contents = Contents { programs: &programs, commands: COMMANDS, packages: &[], modules: &modules, job: &job };
     let file = store.directory().join(format!("guest-{}", args.name));
     Image::build(file, kernel, &contents).context("make what the guest starts with")
 }
@@ -48,12 +57,17 @@ fn job(args: &VmmArgs) -> Vec<Vec<String>> {
     if args.has_disk() {
         commands.push(format!("ln -s {}", DISK_NAMES.join(" ")));
     }
-    commands.push(match args.fault {
-        None => "lab role stop".to_owned(),
+    let server = match args.fault {
+        None => "stop".to_owned(),
         Some(fault) => {
             let file = if args.has_disk() { format!(" --file={SERVED}") } else { String::new() };
-            format!("lab role serve --fault={} --work-rounds={}{file}", fault.name(), args.work_rounds)
+            format!("serve --fault={} --work-rounds={}{file}", fault.name(), args.work_rounds)
         }
+    };
+    let with: String = args.inside.iter().map(|argument| format!(" --with={argument}")).collect();
+    commands.push(match args.whylag {
+        None => format!("lab role {server}"),
+        Some(_) => format!("lab role watched{with} -- {server}"),
     });
     commands.iter().map(|command| command.split_whitespace().map(str::to_owned).collect()).collect()
 }
@@ -63,7 +77,8 @@ fn job(args: &VmmArgs) -> Vec<Vec<String>> {
 pub(super) fn boot(args: &VmmArgs, qemu: &Qemu, kernel: &Kernel, image: &Image) -> Result<(Process, String)> {
     let monitor = format!("whylag-lab-{}-{}", std::process::id(), args.name);
     let console = image.path().with_added_extension("console");
-    let size = Size { cpus: args.vcpus, memory_mib: MEMORY_MIB };
+    let memory_mib = if args.whylag.is_some() { WATCHED_MEMORY_MIB } else { MEMORY_MIB };
+    let size = Size { cpus: args.vcpus, memory_mib };
     let mut machine = virtual_machine::command(qemu, kernel, image, size, &console);
     machine.args(["-name", &format!("{},debug-threads=on", args.name)]);
     machine.args(["-chardev", &format!("socket,id=monitor,path={monitor},abstract=on,server=on,wait=off")]);
@@ -73,18 +88,19 @@ pub(super) fn boot(args: &VmmArgs, qemu: &Qemu, kernel: &Kernel, image: &Image) 
     if args.has_disk() {
         machine.args(disk(&disk_file)?);
     }
-    let mut booted = boot_once(&machine);
+    let patience = if args.whylag.is_some() { BOOT + WATCH } else { BOOT };
+    let mut booted = boot_once(&machine, patience);
     for _ in 1..ATTEMPTS {
-        booted = booted.or_else(|_| boot_once(&machine));
+        booted = booted.or_else(|_| boot_once(&machine, patience));
     }
     // QEMU has it open, or there is none.
     let _ = fs::remove_file(&disk_file);
     Ok((booted.with_context(|| said(&console))?, monitor))
 }
 
-fn boot_once(machine: &Command) -> Result<Process> {
+fn boot_once(machine: &Command, patience: Duration) -> Result<Process> {
     let qemu = Process::start("QEMU", on_leash(machine)?, Stdio::piped())?;
-    let deadline = Instant::now() + BOOT;
+    let deadline = Instant::now() + patience;
     while hear(&qemu, deadline)? != Announcement::Ready {}
     Ok(qemu)
 }

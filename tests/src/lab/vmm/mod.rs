@@ -10,8 +10,10 @@ mod boot;
 mod qmp;
 pub(super) mod role;
 pub(super) mod threads;
+pub(super) mod watched;
 
 use super::case::Fault;
+use super::halves::Inside;
 use super::leash::Leash;
 use super::process::{Launcher, Process};
 use super::workload::ServeFault;
@@ -27,7 +29,7 @@ use virtual_machine::{Kernel, Qemu, Release, Store};
 /// The kernel of the guests: what boots fastest.
 const KERNEL: Release = Release::OLDEST;
 /// Until a guest answers: two boots, of which the first may hang.
-const START_PATIENCE: Duration = Duration::from_secs(130);
+const START_PATIENCE: Duration = Duration::from_secs(250);
 /// Until a keeper has ended its guest.
 const TIDY_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -71,7 +73,7 @@ pub fn fetched() -> Result<(Store, Qemu, Kernel)> {
 }
 
 /// Boots the guest behind the world's tap, and waits until its server answers. `file` lies on the
-/// case's disk.
+/// case's disk; `inside` watches in the guest.
 ///
 /// # Errors
 /// It does not boot.
@@ -81,6 +83,7 @@ pub(super) fn start(
     guest: Guest,
     fault: Fault,
     file: Option<&Path>,
+    inside: Option<&Inside>,
 ) -> Result<Process> {
     if guest.queues > 1 {
         world.divide_tap()?;
@@ -93,6 +96,9 @@ pub(super) fn start(
     command.arg(format!("--tap={VNIC}")).arg(format!("--queues={}", guest.queues));
     command.args(world.guest_settings(GUEST_NIC).map(|setting| format!("--ip={setting}")));
     command.args(file.map(|file| format!("--file={}", file.display())));
+    if let Some(Inside { whylag, arguments }) = inside {
+        command.arg("--whylag").arg(whylag).args(arguments.iter().map(|argument| format!("--inside={argument}")));
+    }
     ready(command, guest)
 }
 

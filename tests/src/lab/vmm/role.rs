@@ -45,6 +45,12 @@ pub struct VmmArgs {
     /// Work of every check, thousands of multiplications.
     #[arg(long, default_value_t = 0)]
     pub(super) work_rounds: u64,
+    /// The whylag that watches inside the guest, if one does.
+    #[arg(long)]
+    pub(super) whylag: Option<PathBuf>,
+    /// Its arguments; can be given several times.
+    #[arg(long, allow_hyphen_values = true)]
+    pub(super) inside: Vec<String>,
     /// What an order does.
     #[arg(long)]
     trouble: Trouble,
@@ -96,7 +102,12 @@ pub(in crate::lab) fn vmm(args: &VmmArgs) -> Result<()> {
     let mut machine = Machine::start(args)?;
     announce(Announcement::Ready);
     obey_orders(|order| {
-        let Order::Fault { ms } = order else { return Ok(()) };
+        let ms = match order {
+            Order::Fault { ms } => ms,
+            // That is for the whylag inside.
+            Order::Stop => return machine.qemu.order(order),
+            _ => return Ok(()),
+        };
         match args.trouble {
             Trouble::Serve => machine.pass_on(order, |_| Ok(())),
             Trouble::SlowDisk => machine.slow_disk(order, Duration::from_millis(ms)),

@@ -19,6 +19,7 @@ mod inspect;
 mod look_up;
 mod memory;
 mod position;
+mod receive;
 mod resolver;
 mod serve;
 mod ship;
@@ -38,7 +39,7 @@ pub use vm::{VmFault, open_tap};
 
 use super::message::{Announcement, announce};
 use super::software::{ask, host, provoke};
-use super::vmm::role as vmm;
+use super::vmm::{role as vmm, watched};
 use anyhow::{Context, Result};
 use std::ffi::CString;
 use std::io::{self, Read};
@@ -86,6 +87,10 @@ pub enum Role {
     Vm(vm::VmArgs),
     /// Keeps a virtual machine behind a tap device.
     Vmm(vmm::VmmArgs),
+    /// Answers health checks inside a guest, beside a whylag that is sent to its host.
+    Watched(watched::WatchedArgs),
+    /// Keeps in a file what is sent to it.
+    Receive(receive::ReceiveArgs),
 }
 
 impl Role {
@@ -115,6 +120,8 @@ impl Role {
             Self::Provoke(args) => provoke::provoke(&args),
             Self::Vm(args) => vm::vm(&args),
             Self::Vmm(args) => vmm::vmm(&args),
+            Self::Watched(args) => watched::watched(&args),
+            Self::Receive(args) => receive::receive(&args),
         }
     }
 }
