@@ -9,7 +9,7 @@ mod loss_rate;
 use crate::attribution::baseline::{Baselines, Excess, Times, share, times};
 use crate::attribution::verdict::conclude;
 use crate::attribution::{
-    Absence, CAUSES, Cause, Episode, EpisodeCause, Judged, Offender, Service, Stalls, Unresolved, Verdict,
+    Absence, CAUSES, Cause, Episode, EpisodeCause, Judged, Offender, Service, Stall, Stalls, Unresolved, Verdict,
 };
 use crate::clock::{DurNs, MonoNs};
 use crate::counters::{CounterTable, ThreadCounters};
@@ -177,12 +177,20 @@ impl Summary {
             unresolved: total.unresolved,
             baseline_p50: (!state.healthy.is_empty()).then(|| quantile(&state.healthy, 0.5)),
             causes: total.ranked().into_iter().map(|cause| self.with_counted(cause)).collect(),
-            stalls: state.stalls.told(),
+            stalls: self.stalls(target, state),
             unexplained: total.unexplained(),
             service: total.service(),
             verdict: total.verdict(),
             losses: state.losses,
         })
+    }
+
+    /// The stalls of a target, each with the VMs of others that it held up too.
+    fn stalls(&self, target: InterfaceId, state: &Target) -> Vec<Stall> {
+        let mut stalls = state.stalls.told();
+        let others = self.targets.iter().filter(|(other, _)| **other != target);
+        others.for_each(|(_, other)| stalls.iter_mut().for_each(|stall| other.stalls.add_vms(stall)));
+        stalls
     }
 
     /// What a thread counted over a while.

@@ -62,5 +62,5 @@ pub use rules::outside::{Absence, Lapse, Lapses};
 pub(crate) use rules::receive::vector as softirq_name;
 pub use service::{Condition, Service, Stay};
 pub(crate) use stall::Stalls;
-pub use stall::{Stall, Victim};
+pub use stall::{Stall, StalledVm, Victim};
 pub use unseen::UnseenLoss;

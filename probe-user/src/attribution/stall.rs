@@ -4,10 +4,11 @@
 //! one: every sync waits a little.
 
 use super::cause::Cause;
-use super::ledger::{Judged, Offender};
+use super::ledger::{Entry, Judged, Offender};
 use crate::clock::{DurNs, MonoNs};
-use crate::event::TaskId;
-use crate::journey::Outcome;
+use crate::event::{InterfaceId, TaskId};
+use crate::journey::{JourneyId, Outcome};
+use std::collections::BTreeSet;
 
 /// A shorter wait is no stall.
 const LEAST: DurNs = DurNs(10_000_000);
@@ -18,6 +19,9 @@ const APART: DurNs = DurNs(200_000_000);
 const MAX_STALLS: usize = 64;
 /// Most victims, and offenders, kept of one.
 const MAX_THREADS: usize = 64;
+/// Most VMs, and most checks by their identity.
+const MAX_VMS: usize = 64;
+const MAX_HELD: usize = 64;
 
 /// A thread that a wait for storage held up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +30,17 @@ pub struct Victim {
     pub comm: String,
     /// Which.
     pub task: TaskId,
+    /// Of a thread of a VM: the tap that this has, the first of several.
+    pub vm: Option<InterfaceId>,
+}
+
+/// A VM that a stall held up, through a thread of its VMM or backend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StalledVm {
+    /// Its tap, the first of several.
+    pub tap: InterfaceId,
+    /// Checks that this made slow and that have ended.
+    pub checks: u64,
 }
 
 /// A stretch of time in which a device held threads up.
@@ -41,10 +56,22 @@ pub struct Stall {
     pub causes: Vec<Cause>,
     /// Checks that it made slow and that have ended.
     pub checks: u64,
+    /// The checks that it made slow, those that are open too; at most 64.
+    pub held: Vec<JourneyId>,
+    /// The VMs that it held up, those of other targets too.
+    pub vms: Vec<StalledVm>,
     /// Who is behind most of the waits.
     pub offender: Option<Offender>,
     /// Who waited: for the device, or for a thread that did.
     pub victims: Vec<Victim>,
+}
+
+impl Stall {
+    /// Whether it is more than one thread's wait: several waited, or a VM did.
+    #[must_use]
+    pub const fn is_of_several(&self) -> bool {
+        self.victims.len() > 1 || !self.vms.is_empty()
+    }
 }
 
 /// The stalls of one target.
@@ -75,7 +102,9 @@ impl Stalls {
         for (device, from, to, _) in touched.into_iter().filter(|(.., sum)| *sum >= LEAST) {
             let mut growing = self.take(device, from, to);
             growing.stall.checks += u64::from(ended);
+            growing.hold(judged.journey.id);
             growing.learn(judged);
+            growing.count_vms(judged, ended);
             self.keep(growing);
         }
     }
@@ -98,6 +127,14 @@ impl Stalls {
         self.0.push(growing);
     }
 
+    /// Adds to a stall of another target the VMs that the same one held up here.
+    pub(crate) fn add_vms(&self, to: &mut Stall) {
+        let same = self.0.iter().map(|own| &own.stall).filter(|own| own.device == to.device);
+        for own in same.filter(|own| own.from <= to.to && to.from <= own.to) {
+            own.vms.iter().for_each(|vm| add_vm(&mut to.vms, vm.tap, vm.checks));
+        }
+    }
+
     /// All of them, in the order of their begin.
     pub(crate) fn told(&self) -> Vec<Stall> {
         let mut told: Vec<Stall> = self.0.iter().map(Growing::told).collect();
@@ -109,8 +146,26 @@ impl Stalls {
 impl Growing {
     fn new(device: &str, from: MonoNs, to: MonoNs) -> Self {
         let (device, causes, victims) = (device.to_owned(), Vec::new(), Vec::new());
-        let stall = Stall { device, from, to, causes, checks: 0, offender: None, victims };
+        let (held, vms) = (Vec::new(), Vec::new());
+        let stall = Stall { device, from, to, causes, checks: 0, held, vms, offender: None, victims };
         Self { stall, offenders: Vec::new() }
+    }
+
+    /// An open check is told again and again.
+    fn hold(&mut self, check: JourneyId) {
+        let held = &mut self.stall.held;
+        if held.len() < MAX_HELD && !held.contains(&check) {
+            held.push(check);
+        }
+    }
+
+    /// Each VM counts a check once.
+    fn count_vms(&mut self, judged: &Judged, ended: bool) {
+        let Self { stall: Stall { device, vms, .. }, .. } = self;
+        let of_device = |entry: &&Entry| entry.offender.as_ref().is_some_and(|offender| offender.device == *device);
+        let stalled = judged.ledger.entries.iter().filter(of_device).flat_map(|entry| &entry.stalled);
+        let taps: BTreeSet<_> = stalled.filter_map(|victim| victim.vm).collect();
+        taps.into_iter().for_each(|tap| add_vm(vms, tap, u64::from(ended)));
     }
 
     fn learn(&mut self, judged: &Judged) {
@@ -148,12 +203,20 @@ impl Growing {
     }
 }
 
+fn add_vm(vms: &mut Vec<StalledVm>, tap: InterfaceId, checks: u64) {
+    if let Some(known) = vms.iter_mut().find(|known| known.tap == tap) {
+        known.checks += checks;
+    } else if vms.len() < MAX_VMS {
+        vms.push(StalledVm { tap, checks });
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{MAX_STALLS, Stalls, Victim};
+    use super::{MAX_STALLS, StalledVm, Stalls, Victim};
     use crate::attribution::story::{Actor, MS, RECEIVE, SERVER, Story, WORKER};
     use crate::attribution::{Cause, Judged};
-    use crate::event::Fact;
+    use crate::event::{Fact, InterfaceId};
     use crate::journey::JourneyId;
 
     const DISK: u32 = 8 << 20 | 1;
@@ -187,8 +250,34 @@ mod tests {
         assert_eq!((stall.device.as_str(), stall.checks), ("sda1 8:1 ext4", 3));
         assert_eq!(stall.causes, [Cause::StorageWriteback]);
         assert_eq!(stall.offender.as_ref().unwrap().comm, "bulk");
-        let victim = |actor: Actor| Victim { comm: actor.2.to_owned(), task: actor.id() };
+        let victim = |actor: Actor| Victim { comm: actor.2.to_owned(), task: actor.id(), vm: None };
         assert_eq!(stall.victims, [victim(SERVER), victim(WORKER)]);
+    }
+
+    #[test]
+    fn a_device_that_holds_up_the_vms_of_two_targets_is_told_with_both() {
+        let (one, two) = (InterfaceId { netns: 1, ifindex: 7 }, InterfaceId { netns: 1, ifindex: 8 });
+        let held_up = |vm: InterfaceId, checks: u64, late: u64| {
+            let mut stalls = Stalls::default();
+            for id in 0..checks {
+                let mut judged = behind_worker(id);
+                for entry in &mut judged.ledger.entries {
+                    entry.from = entry.from.after(super::DurNs(late));
+                    entry.to = entry.to.after(super::DurNs(late));
+                    entry.stalled.iter_mut().for_each(|victim| victim.vm = Some(vm));
+                }
+                stalls.push(&judged);
+            }
+            stalls
+        };
+        let told = |others: &[Stalls]| {
+            let mut told = held_up(one, 2, 0).told();
+            others.iter().for_each(|other| other.add_vms(&mut told[0]));
+            (told[0].checks, told.remove(0).vms)
+        };
+        let vm = |tap: InterfaceId, checks: u64| StalledVm { tap, checks };
+        assert_eq!(told(&[held_up(two, 3, 40_000_000)]), (2, vec![vm(one, 2), vm(two, 3)]));
+        assert_eq!(told(&[held_up(two, 3, 400_000_000)]), (2, vec![vm(one, 2)]), "that was later");
     }
 
     #[test]

@@ -25,8 +25,9 @@ fn target(report: &Report, episode: &Episode) -> Markup {
             @if let Some(service) = episode.service {
                 p class="service" { strong { (capital(&service.of_episode(episode.slow + episode.lost))) } }
             }
-            @for stall in episode.stalls.iter().filter(|stall| stall.victims.len() > 1).take(3) {
-                p { (shown(&stall.device)) " held up " (counted(stall.victims.len() as u64, "thread")) " for "
+            @for stall in episode.stalls.iter().filter(|stall| stall.is_of_several()).take(3) {
+                p { (shown(&stall.device)) " held up " (counted(stall.victims.len() as u64, "thread"))
+                    @for vm in &stall.vms { ", of the VM at " (shown(&report.names.target(vm.tap))) "," } " for "
                     (stall.to.since(stall.from))
                     ", which made " (counted(stall.checks, "check")) " slow." }
             }

@@ -10,7 +10,7 @@ use super::receive::ReceiveLine;
 use super::{Context, Names, Sink};
 use crate::attribution::{
     Absence, Cause, Entry, Episode, EpisodeCause, Judged, Lapse, LossPlaceRow, LostAt, Offender, Service, Stall,
-    Verdict, Victim,
+    StalledVm, Verdict, Victim,
 };
 use crate::clock::MonoNs;
 use crate::event::{InterfaceId, TaskId};
@@ -451,8 +451,16 @@ struct StallField<'a> {
     ended_at: String,
     causes: Vec<&'static str>,
     checks: u64,
+    held: Vec<String>,
+    vms: Vec<StalledVmField>,
     offender: Option<OffenderField<'a>>,
     victims: Vec<VictimField<'a>>,
+}
+
+#[derive(Serialize)]
+struct StalledVmField {
+    vm: String,
+    checks: u64,
 }
 
 #[derive(Serialize)]
@@ -468,12 +476,15 @@ impl<'a> StallField<'a> {
             let TaskId { tgid, tid } = victim.task;
             VictimField { comm: &victim.comm, tgid, tid }
         };
+        let vm = |vm: &StalledVm| StalledVmField { vm: names.target(vm.tap), checks: vm.checks };
         Self {
             device: &stall.device,
             started_at: names.rfc3339(stall.from),
             ended_at: names.rfc3339(stall.to),
             causes: stall.causes.iter().map(|cause| cause.name()).collect(),
             checks: stall.checks,
+            held: stall.held.iter().map(|check| check.0.to_string()).collect(),
+            vms: stall.vms.iter().map(vm).collect(),
             offender: stall.offender.as_ref().map(OffenderField::new),
             victims: stall.victims.iter().map(victim).collect(),
         }

@@ -3,7 +3,7 @@
 use super::Names;
 use crate::attribution::{
     Absence, Cause, Condition, Entry, Episode, EpisodeCause, Gap, Judged, Lapse, Ledger, LossPlace, LostAt, Offender,
-    Sent, Service, Stall, Stay, Verdict, Victim,
+    Sent, Service, Stall, StalledVm, Stay, Verdict, Victim,
 };
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::counters::{Counted, Counts, Hardware, Sum, Unavailable};
@@ -210,8 +210,10 @@ pub(crate) fn episode() -> Episode {
             to: MonoNs(START + 800_000_000),
             causes: vec![Cause::StorageWriteback],
             checks: 40,
+            held: vec![JourneyId(7)],
+            vms: vec![StalledVm { tap: InterfaceId { netns: 1, ifindex: 2 }, checks: 40 }],
             offender: Some(Offender { guest: true, ..offender() }),
-            victims: vec![Victim { comm: "evil\u{1b}[2J".to_owned(), task: TaskId { tgid: 10, tid: 12 } }],
+            victims: vec![Victim { comm: "evil\u{1b}[2J".to_owned(), task: TaskId { tgid: 10, tid: 12 }, vm: None }],
         }],
         unexplained: DurNs(2_000_000),
         verdict: Verdict::Cause { cause: Cause::AppFutex, share: 0.92 },

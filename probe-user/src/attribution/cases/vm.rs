@@ -2,8 +2,9 @@
 
 use super::{Case, case, unresolved};
 use crate::attribution::Cause;
+use crate::attribution::stall::{StalledVm, Stalls, Victim};
 use crate::attribution::story::{Actor, EPOLL, FUTEX, HOG, IDLE, MS, NANOSLEEP, SECOND, Story, longest};
-use crate::journey::{Outcome, Stage};
+use crate::journey::{JourneyId, Outcome, Stage};
 use probe_wire::STACK_DEPTH;
 
 const QEMU: Actor = Actor(700, 700, "qemu-system-x86");
@@ -479,4 +480,49 @@ fn a_vm_that_takes_another_s_cpu_is_named() {
     story.fact(0, crate::event::Fact::Holders { interface: web, tgids: vec![NEIGHBOUR.0] });
     let facts = longest(&story.judge(), Cause::VmVcpuSteal).evidence.join("; ");
     assert!(facts.contains("that is a thread of the VM tap1"), "{facts}");
+}
+
+/// The main loop is held back at the dirty limit from 1.1 ms to 94 ms while it has its lock, for which the
+/// vCPU waits.
+fn locked_by_flush() -> Story {
+    const DISK: u32 = 8 << 20 | 1;
+    let mut story = locked();
+    story.hooks(&[PI.as_slice(), &["file_wait"]].concat());
+    story.fact(0, crate::event::Fact::Device { number: DISK, name: "sda1".to_owned() });
+    story.sleeps(1_100, QEMU, 2, "io_schedule_timeout balance_dirty_pages vfs_write");
+    story.waits_for_file(1_100, QEMU, DISK, 1).wakes(94 * MS, HOG, QEMU).runs(94 * MS + 5, QEMU);
+    (10..20).for_each(|us| {
+        story.dirties(us, HOG, DISK, 64);
+    });
+    story
+}
+
+#[test]
+fn a_flush_that_holds_a_vm_up_is_told_with_the_vm_and_its_checks() {
+    let tap = crate::attribution::story::TAP;
+    let mut stalls = Stalls::default();
+    for id in 1..=3 {
+        let mut story = locked_by_flush();
+        story.journey.id = JourneyId(id);
+        stalls.push(&story.judge());
+    }
+    let told = stalls.told();
+    let [stall] = told.as_slice() else { panic!("{told:#?}") };
+    assert_eq!((stall.device.as_str(), stall.checks), ("sda1 8:1 ext4", 3));
+    assert_eq!(stall.held, [1, 2, 3].map(JourneyId));
+    assert_eq!(stall.vms, [StalledVm { tap, checks: 3 }]);
+    let victim = |actor: Actor| Victim { comm: actor.2.to_owned(), task: actor.id(), vm: Some(tap) };
+    assert_eq!(stall.victims, [victim(VCPU), victim(QEMU)]);
+    assert_eq!(stall.offender.as_ref().map(|offender| offender.comm.as_str()), Some(HOG.2));
+}
+
+#[test]
+fn a_flush_that_holds_up_an_open_check_is_told_while_it_lasts() {
+    let mut story = locked_by_flush();
+    story.ends(90 * MS, Outcome::Open).journey.stamps.retain(|stamp| stamp.stage < Stage::VnicRx);
+    let mut stalls = Stalls::default();
+    (0..2).for_each(|_| stalls.push(&story.judge()));
+    let told = stalls.told();
+    let [stall] = told.as_slice() else { panic!("{told:#?}") };
+    assert_eq!((stall.checks, stall.held.len(), stall.vms.len()), (0, 1, 1), "{stall:?}");
 }

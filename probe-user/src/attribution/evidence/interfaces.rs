@@ -70,6 +70,11 @@ impl Evidence {
         self.taps.get(id)
     }
 
+    /// The tap of the VM that a thread belongs to, the first of several.
+    pub(in crate::attribution) fn vm_of(&self, task: TaskId) -> Option<InterfaceId> {
+        self.taps.held_by(task.tgid).min()
+    }
+
     /// The label of the VM or tap that a process holds, if it holds one.
     pub(in crate::attribution) fn machine(&self, tgid: u32) -> Option<&str> {
         let facts = self.taps.held_by(tgid).filter_map(|id| self.interfaces.get(&id));

@@ -134,7 +134,10 @@ impl<'a> Sleep<'a> {
     /// This thread and those that wait for it, outermost first.
     fn held_up(&self) -> Vec<Victim> {
         let threads = self.seat.waiters.iter().chain([&self.seat.task]);
-        let victim = |task: &TaskId| Victim { comm: self.evidence.offender(*task, self.at.to).comm, task: *task };
+        let victim = |task: &TaskId| {
+            let comm = self.evidence.offender(*task, self.at.to).comm;
+            Victim { comm, task: *task, vm: self.evidence.vm_of(*task) }
+        };
         threads.map(victim).collect()
     }
 

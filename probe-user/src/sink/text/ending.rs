@@ -17,7 +17,7 @@ const NONE_JOINED: &str = "no check has both halves: were both made at the same 
 const CAUSES: usize = 5;
 /// Stalls shown of an episode.
 const STALLS: usize = 3;
-/// Victims named of a stall.
+/// Victims, and VMs, named of a stall.
 const VICTIMS: usize = 4;
 
 /// What happened at one target.
@@ -41,7 +41,8 @@ pub(super) fn episode(episode: &Episode, names: &Names) -> Vec<Line> {
     }
     lines.extend(unexplained_line(episode));
     lines.extend(loss_lines(&episode.losses));
-    lines.extend(episode.stalls.iter().filter(|stall| stall.victims.len() > 1).take(STALLS).map(stall_line));
+    let stalls = episode.stalls.iter().filter(|stall| stall.is_of_several()).take(STALLS);
+    lines.extend(stalls.map(|stall| stall_line(stall, names)));
     lines.push(labelled("next", &next_step(episode), Look::Plain));
     lines
 }
@@ -101,18 +102,22 @@ fn counted_line(cause: &EpisodeCause, told: &mut Vec<TaskId>) -> Option<Line> {
     Some(labelled("counted", &format!("{}: {}", offender.name(), counted.said()), Look::Dim))
 }
 
-/// A device that held several threads up at once.
-fn stall_line(stall: &Stall) -> Line {
-    let named = stall.victims.iter().take(VICTIMS).map(|victim| victim.comm.as_str());
-    let mut names = named.collect::<Vec<_>>().join(", ");
-    let more = stall.victims.len().saturating_sub(VICTIMS);
-    if more > 0 {
-        names += &format!(" and {more} more");
-    }
+/// A device that held several threads up at once, or a VM.
+fn stall_line(stall: &Stall, names: &Names) -> Line {
+    let threads = enumerated(stall.victims.iter().map(|victim| victim.comm.clone()));
+    let vms = enumerated(stall.vms.iter().map(|vm| names.target(vm.tap)));
+    let vms = if vms.is_empty() { vms } else { format!(" of the VM at {vms}") };
     let line = Line::hanging(INDENT).plain(format!("{:>11}  ", stall.to.since(stall.from).to_string()));
-    let line = line.add(Look::Warn, format!("{} held up {names}", stall.device));
+    let line = line.add(Look::Warn, format!("{} held up {threads}{vms}", stall.device));
     let line = line.dim(format!("  {}", counted(stall.checks, "check")));
     with_offender(line, stall.offender.as_ref())
+}
+
+/// The first names, and how many more there are.
+fn enumerated(names: impl ExactSizeIterator<Item = String>) -> String {
+    let more = names.len().saturating_sub(VICTIMS);
+    let said = names.take(VICTIMS).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{said} and {more} more") } else { said }
 }
 
 /// A length as people say it: three figures up to two minutes, then the two largest units.
