@@ -210,9 +210,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         arrives(&Address::Unix(folder.path().join("socket")));
         let this_machine = Address::Vsock { cid: vsock::VMADDR_CID_LOCAL, port: 7070 };
-        match this_machine.listen() {
-            Ok(_) => arrives(&this_machine),
-            Err(error) => eprintln!("over vsock skipped: this kernel has no vsock_loopback ({error})"),
+        match this_machine.listen().err() {
+            None => arrives(&this_machine),
+            Some(error) => eprintln!("over vsock skipped: this kernel has no vsock_loopback ({error})"),
         }
     }
 
