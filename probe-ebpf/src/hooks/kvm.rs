@@ -6,7 +6,7 @@
 use core::cell::Cell;
 
 use aya_ebpf::{EbpfContext, helpers::bpf_get_current_pid_tgid, programs::TracePointContext};
-use probe_wire::{EXIT_TOLD_NS, EXITS_TOLD_NS, EventKind, GuestExitsBody};
+use probe_wire::{EXIT_TOLD_NS, EXITS_TOLD_NS, EventKind, GuestExitsBody, HALTS};
 
 use crate::{
     emit::{emit_at, now, zero},
@@ -55,7 +55,7 @@ pub(crate) fn exit(ctx: &TracePointContext) {
             return;
         }
     };
-    exits.now.set(u64::from(processor) << 32 | u64::from(reason));
+    exits.now.set(told_as(processor, reason));
     exits.slice.set(slice);
     exits.exit_ns.set(now());
 }
@@ -71,7 +71,7 @@ pub(crate) fn entry(_: &TracePointContext) {
     // SAFETY: as in `exit`.
     let exits = unsafe { &*known };
     let exit_ns = exits.exit_ns.replace(0);
-    if exit_ns == 0 || exits.slice.get() != slice() {
+    if exit_ns == 0 || is_halt(exits.now.get()) || exits.slice.get() != slice() {
         return;
     }
     let at = now();
@@ -113,6 +113,22 @@ fn tell(exits: &GuestExits, at: u64) {
     exits.count.set(zero());
     exits.sum_ns.set(zero());
     exits.longest_ns.set(zero());
+}
+
+#[inline(always)]
+const fn told_as(processor: u32, reason: u32) -> u64 {
+    (processor as u64) << 32 | reason as u64
+}
+
+const fn halt(index: usize) -> u64 {
+    let (processor, reason) = HALTS[index];
+    told_as(processor, reason)
+}
+
+#[inline(always)]
+fn is_halt(exit: u64) -> bool {
+    let [intel, amd, amd_idle] = const { [halt(0), halt(1), halt(2)] };
+    exit == intel || exit == amd || exit == amd_idle
 }
 
 #[inline(always)]

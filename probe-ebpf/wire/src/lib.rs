@@ -30,7 +30,7 @@ pub use block::BlockRequestBody;
 pub use header::EventHeader;
 pub use irq::{Interrupt, NET_RX, SOFTIRQ_VECTORS, SoftirqBody, SoftirqWaitBody, WAIT_LEFT_OVER, WAIT_SAME_SLICE};
 pub use kind::{EventKind, UnknownKind};
-pub use kvm::{EXIT_TOLD_NS, EXITS_TOLD_NS, GuestExitsBody};
+pub use kvm::{EXIT_TOLD_NS, EXITS_TOLD_NS, GuestExitsBody, HALTS};
 pub use lock::{
     LOCK_MUTEX, LOCK_PERCPU, LOCK_READ, LOCK_RT, LOCK_SPIN, LOCK_WRITE, LockSpinBody, SPIN_LEAST_NS, SPIN_TOLD_NS,
 };

@@ -2,6 +2,7 @@
 //!
 //! Records go in; what of a stretch of time went to that comes out. Bounded by age and by count.
 
+use super::exit_reason;
 use super::storage::{forget, keep};
 use super::symbol::Fast;
 use super::thread::spread;
@@ -14,37 +15,6 @@ use std::collections::{HashMap, VecDeque};
 const MAX_THREADS: usize = 8_192;
 /// Most records kept of one.
 const MAX_PER_THREAD: usize = 8_192;
-/// `processor` of records, and names of exits that are often long, as the kernel prints them.
-/// <https://github.com/torvalds/linux/blob/v6.12/arch/x86/include/uapi/asm/vmx.h>,
-/// <https://github.com/torvalds/linux/blob/v6.12/arch/x86/include/uapi/asm/svm.h>
-const REASONS: &[(u32, u32, &str)] = &[
-    (1, 0, "EXCEPTION_NMI"),
-    (1, 1, "EXTERNAL_INTERRUPT"),
-    (1, 7, "INTERRUPT_WINDOW"),
-    (1, 10, "CPUID"),
-    (1, 12, "HLT"),
-    (1, 18, "VMCALL"),
-    (1, 28, "CR_ACCESS"),
-    (1, 30, "IO_INSTRUCTION"),
-    (1, 31, "MSR_READ"),
-    (1, 32, "MSR_WRITE"),
-    (1, 40, "PAUSE_INSTRUCTION"),
-    (1, 48, "EPT_VIOLATION"),
-    (1, 49, "EPT_MISCONFIG"),
-    (1, 52, "PREEMPTION_TIMER"),
-    (1, 56, "APIC_WRITE"),
-    (2, 0x60, "interrupt"),
-    (2, 0x64, "vintr"),
-    (2, 0x72, "cpuid"),
-    (2, 0x77, "pause"),
-    (2, 0x78, "hlt"),
-    (2, 0x7b, "io"),
-    (2, 0x7c, "msr"),
-    (2, 0x81, "hypercall"),
-    (2, 0x400, "npf"),
-    (2, 0x401, "avic_incomplete_ipi"),
-];
-
 /// Exits that were handled one after the other, the thread's CPU its own all the while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exits {
@@ -66,9 +36,7 @@ impl Exits {
     }
 
     fn reason(&self) -> String {
-        let known =
-            REASONS.iter().find(|(processor, reason, _)| (*processor, *reason) == (self.processor, self.reason));
-        known.map_or_else(|| format!("reason {:#x}", self.reason), |(_, _, name)| (*name).to_owned())
+        exit_reason::name(self.processor, self.reason)
     }
 }
 

@@ -308,6 +308,9 @@ const FRAMES: &[(Wait, &[&str])] = &[
             "core_sys_select",
             "poll_schedule_timeout*",
             "io_cqring_wait*",
+            // The kernel's workers for a VM's devices, without work.
+            "vhost_worker",
+            "vhost_task_fn",
         ],
     ),
     (
@@ -503,6 +506,9 @@ mod tests {
         ("__schedule schedule io_schedule blk_mq_get_tag __blk_mq_alloc_requests shrink_node.isra.0", Wait::Reclaim),
         ("__schedule schedule schedule_preempt_disabled __mutex_lock.constprop.0 ext4_file_write_iter", Wait::Lock),
         ("__schedule schedule rwsem_down_read_slowpath down_read do_user_addr_fault", Wait::Lock),
+        ("__schedule schedule vhost_worker kthread ret_from_fork", Wait::Poll),
+        ("__schedule schedule vhost_task_fn ret_from_fork", Wait::Poll),
+        ("__schedule schedule_preempt_disabled __mutex_lock handle_rx vhost_worker kthread", Wait::Lock),
         ("__schedule schedule do_signal_stop get_signal arch_do_signal_or_restart", Wait::Stopped),
         ("__schedule schedule __refrigerator get_signal", Wait::Stopped),
     ];

@@ -12,6 +12,7 @@ mod cause;
 #[cfg(test)]
 mod endings;
 mod evidence;
+mod exit_reason;
 mod exits;
 mod flow;
 mod frame;

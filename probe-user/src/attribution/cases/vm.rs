@@ -3,7 +3,8 @@
 use super::{Case, case, unresolved};
 use crate::attribution::Cause;
 use crate::attribution::stall::{StalledVm, Stalls, Victim};
-use crate::attribution::story::{Actor, EPOLL, FUTEX, HOG, IDLE, MS, NANOSLEEP, SECOND, Story, longest};
+use crate::attribution::story::{Actor, EPOLL, FUTEX, HOG, IDLE, MS, NANOSLEEP, SECOND, Story, TAP, longest};
+use crate::event::Fact;
 use crate::journey::{JourneyId, Outcome, Stage};
 use probe_wire::STACK_DEPTH;
 
@@ -12,6 +13,8 @@ const VCPU: Actor = Actor(700, 701, "CPU 0/KVM");
 const SECOND_VCPU: Actor = Actor(700, 702, "CPU 1/KVM");
 const TCG: Actor = Actor(700, 703, "CPU 0/TCG");
 const VHOST: Actor = Actor(700, 704, "vhost-700");
+/// The same before Linux 6.4: a kernel thread, of a process of its own.
+const KTHREAD: Actor = Actor(740, 740, "vhost-700");
 const POOL: Actor = Actor(700, 705, "worker");
 /// A vCPU without a name of its own.
 const UNNAMED: Actor = Actor(700, 706, "qemu-system-x86");
@@ -117,6 +120,10 @@ pub(super) const CASES: &[Case] = &[
     case("one of two vCPUs is stopped, and woke the other", one_frozen, &[Cause::VmVcpuSteal], "CPU 1/KVM", 90),
     case("the backend sleeps while the guest is halted", backend_naps, &[Cause::VmBackend], "qemu-system-x86", 90),
     case("the backend waits for a CPU while the guest is halted", backend_waits, &[Cause::VmBackend], "hog", 90),
+    case("vhost waits for a CPU while the guest is halted", vhost_waits, &[Cause::VmBackend], "hog", 90),
+    case("vhost of a process of its own waits for a CPU", kthread_waits, &[Cause::VmBackend], "hog", 90),
+    case("vhost sleeps on, though a packet is there", vhost_sleeps, &[Cause::VmBackend], "vhost-700", 90),
+    case("vhost of a process of its own delivers, and the vCPU waits", kthread_steal, &[Cause::VmVcpuSteal], "hog", 97),
     case("another vCPU has to wake the one that answers", other_vcpu, &[Cause::VmVcpuSteal], "hog", 90),
     case("another vCPU waits, and the guest naps", other_vcpu_waits, &[Cause::VmGuestInternal], "tap0", 90),
     unresolved("one vCPU runs and another waits", disagree),
@@ -397,6 +404,44 @@ fn backend_waits() -> Story {
     story
 }
 
+const VHOST_IDLE: &str = "__schedule schedule vhost_task_fn ret_from_fork ret_from_fork_asm";
+const KTHREAD_IDLE: &str = "__schedule schedule vhost_worker kthread ret_from_fork";
+
+/// In the ring until vhost, which slept in `idle`, takes it at 100 ms, while the guest is halted.
+fn late_by_vhost(vhost: Actor, idle: &str) -> Story {
+    let mut story = vm();
+    story.fact(0, Fact::Holders { interface: TAP, tgids: vec![QEMU.0, vhost.0] });
+    story.stamp(100 * MS, Stage::BackendRx, Some(vhost)).stamp(100 * MS + 200, Stage::VnicRx, Some(vhost));
+    story.sleeps(50, VCPU, 1, HALT).wakes(100 * MS + 50, vhost, VCPU).runs(100 * MS + 60, VCPU);
+    story.sleeps(60, vhost, 1, idle);
+    story
+}
+
+fn vhost_waits() -> Story {
+    let mut story = late_by_vhost(VHOST, VHOST_IDLE);
+    story.packet_wakes(112, VHOST).runs_after(99 * MS + 910, VHOST, HOG);
+    story
+}
+
+fn kthread_waits() -> Story {
+    let mut story = late_by_vhost(KTHREAD, KTHREAD_IDLE);
+    story.packet_wakes(112, KTHREAD).runs_after(99 * MS + 910, KTHREAD, HOG);
+    story
+}
+
+fn vhost_sleeps() -> Story {
+    let mut story = late_by_vhost(VHOST, VHOST_IDLE);
+    story.packet_wakes(99 * MS + 900, VHOST).runs(99 * MS + 910, VHOST);
+    story
+}
+
+fn kthread_steal() -> Story {
+    let mut story = woken(HALT, KTHREAD, VCPU);
+    story.fact(0, Fact::Holders { interface: TAP, tgids: vec![QEMU.0, KTHREAD.0] });
+    story.runs_after(98 * MS, VCPU, HOG);
+    story
+}
+
 /// The delivery wakes one vCPU, which another wakes again, with 95 ms between.
 fn two_vcpus(waker: Actor) -> Story {
     let mut story = woken(HALT, VHOST, VCPU);
@@ -456,10 +501,9 @@ fn a_busy_guest_and_a_halted_one_are_told_apart() {
 fn a_ring_that_is_full_tells_what_the_vm_did() {
     let mut story = vm();
     story.sleeps(0, TCG, 1, FUTEX).wakes(50, QEMU, TCG).runs_after(98 * MS, TCG, HOG);
-    let tap = crate::attribution::story::TAP;
-    story.dropped(90 * MS, "FULL_RING", "tun_net_xmit").journey.drops.iter_mut().for_each(|drop| drop.interface = tap);
+    story.dropped(90 * MS, "FULL_RING", "tun_net_xmit").journey.drops.iter_mut().for_each(|drop| drop.interface = TAP);
     if let Outcome::Lost(crate::journey::Loss::Dropped(drop)) = &mut story.journey.outcome {
-        drop.interface = tap;
+        drop.interface = TAP;
     }
     let facts = longest(&story.judge(), Cause::NicDrop).evidence.join("; ");
     assert!(facts.contains("its vCPU (pid 700/703 CPU 0/TCG) had waited "), "{facts}");
@@ -477,7 +521,7 @@ fn a_vm_that_takes_another_s_cpu_is_named() {
     let mut story = preempted();
     let web = crate::event::InterfaceId { netns: 1, ifindex: 8 };
     story.interface(web, "tap1", "tap");
-    story.fact(0, crate::event::Fact::Holders { interface: web, tgids: vec![NEIGHBOUR.0] });
+    story.fact(0, Fact::Holders { interface: web, tgids: vec![NEIGHBOUR.0] });
     let facts = longest(&story.judge(), Cause::VmVcpuSteal).evidence.join("; ");
     assert!(facts.contains("that is a thread of the VM tap1"), "{facts}");
 }

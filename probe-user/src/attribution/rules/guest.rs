@@ -8,6 +8,7 @@ use super::transmit::NOTICEABLE;
 use super::vcpu::{Does, Turn, Vcpu, vcpus};
 use super::{Leg, counted, pause, vm};
 use crate::attribution::cause::{Cause, Family};
+use crate::attribution::exits::Handled;
 use crate::attribution::frame::Wait;
 use crate::attribution::ledger::Offender;
 use crate::attribution::piece::{Charge, Found, Piece};
@@ -244,6 +245,10 @@ impl<'a> Guest<'a> {
         let cut = handled.as_ref().map_or(stretch.to, |handled| stretch.to.before(handled.time).max(stretch.from));
         let guest = Stretch { to: cut, ..stretch.clone() };
         let mut pieces = self.followed(&guest, vcpu.task, Cause::VmGuestInternal);
+        if vcpu.kvm && stretch.time() >= NOTICEABLE {
+            let fact = busy(stretch.time(), handled.as_ref());
+            pieces.iter_mut().for_each(|piece| piece.learn(fact.clone()));
+        }
         let Some(handled) = handled.filter(|_| cut < stretch.to) else { return pieces };
         let fact = format!(
             "the host handled {} of the guest on CPU for {}, the longest for {} ({})",
@@ -321,6 +326,23 @@ impl<'a> Guest<'a> {
         }
     }
 }
+
+/// What the exits of a guest of KVM's say of its vCPU's time on a CPU: a guest that computes leaves it
+/// seldom, and one that is held up by the host is away from it for long.
+fn busy(time: DurNs, handled: Option<&Handled>) -> String {
+    match handled {
+        None => {
+            format!("KVM ran the guest's code for it: of {time}, the host handled exits for less than {UNTOLD_EXITS}")
+        }
+        Some(Handled { time: away, count, .. }) => {
+            let exits = counted(*count, "exit");
+            format!("KVM ran the guest's code for it: of {time}, the host handled {exits} for {away}")
+        }
+    }
+}
+
+/// Exits that come to less than this are not told.
+const UNTOLD_EXITS: DurNs = DurNs(probe_wire::EXITS_TOLD_NS);
 
 fn opaque() -> String {
     "what it did inside is opaque from here; whylag in the guest can refine this".to_owned()
