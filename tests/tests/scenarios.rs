@@ -191,6 +191,13 @@ scenarios! {
     connections_that_a_firewall_drops_are_lost_there: "connect-filtered",
     a_rule_drops_requests_before_any_device: "asked-filtered",
     a_rule_delays_connections_before_any_device: "asked-connect-filtered",
+    a_quiet_guest_of_kvm_is_blamed_for_nothing: "kvm-healthy",
+    a_computing_server_in_a_guest_of_kvm_is_inside_the_guest: "kvm-handler-computes",
+    a_sleeping_server_in_a_guest_of_kvm_is_inside_the_guest: "kvm-handler-sleeps",
+    a_guest_of_kvm_whose_cpu_is_taken_is_stolen_from: "kvm-starved",
+    a_guest_of_kvm_out_of_quota_is_stolen_from: "kvm-quota",
+    a_guest_of_kvm_that_is_stopped_by_its_monitor_is_paused: "kvm-paused",
+    a_vhost_thread_without_cpu_is_the_backend: "kvm-vhost-starved",
 }
 
 /// Cases that are left to `lab run` and `lab score`, and why.

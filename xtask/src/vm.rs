@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::Subcommand;
-use virtual_machine::{Contents, Image, Release, Store, permitted};
+use virtual_machine::{Contents, Guests, Image, Kernel, Qemu, Release, Store, permitted};
 
 use crate::{packages, setup, workspace};
 use binaries::Binaries;
@@ -53,8 +53,8 @@ const SMOKE: &[&str] = &[
 /// By how much the times of a case are longer than on a machine that is not emulated.
 const SLOWDOWN: u64 = 6;
 
-/// Programs of this machine that the lab calls.
-const COMMANDS: &[&str] = &["ip", "tc", "chrt", "true"];
+/// Programs of this machine that the lab calls, or that guests of its own call.
+const COMMANDS: &[&str] = &["ip", "tc", "chrt", "true", "ln"];
 /// The modules that worlds and faults are made of.
 const MODULES: &[&str] = &["veth", "tun", "sch_tbf", "sch_ingress", "cls_bpf"];
 
@@ -89,6 +89,9 @@ pub(crate) struct RunArgs {
     /// All cases that need kernel modules or a machine of the lab's own, also.
     #[arg(long)]
     special: bool,
+    /// All cases with guests by KVM, also.
+    #[arg(long)]
+    kvm: bool,
     /// How often each case is run.
     #[arg(long, default_value_t = 1)]
     runs: usize,
@@ -171,8 +174,8 @@ fn job(cases: &[String], runs: usize, slowdown: u64) -> Vec<Vec<String>> {
 /// The cases that are asked for, else the usual ones.
 fn cases(args: &RunArgs, binaries: &Binaries) -> Result<Vec<String>> {
     let mut cases = args.case.clone();
-    if args.special {
-        cases.extend(needs::special_cases(&binaries.lab())?);
+    for (kind, _) in [("--special", args.special), ("--kvm", args.kvm)].into_iter().filter(|(_, wanted)| *wanted) {
+        cases.extend(needs::cases_of(&binaries.lab(), kind)?);
     }
     if cases.is_empty() {
         cases.extend(SMOKE.iter().map(|case| (*case).to_owned()));
@@ -197,16 +200,32 @@ fn try_kernel(store: &Store, row: &Row, binaries: &Binaries, needs: &Needs, job:
     let kernel = store.kernel(row.release)?;
     eprintln!("==> {} ({})", row.release.name, kernel.release);
     let _turn = turn::take()?;
-    let programs = binaries.all();
-    let others = needs.modules.iter().map(String::as_str);
-    let modules: Vec<_> = MODULES.iter().copied().chain(others).collect();
-    let contents =
-        Contents { programs: &programs, commands: COMMANDS, packages: &needs.packages, modules: &modules, job };
-    let image = Image::build(store.directory().join(format!("image-{}", kernel.release)), &kernel, &contents)?;
+    let image = image(store, &qemu, &kernel, binaries, needs, job)?;
     let started = Instant::now();
-    let marks = boot::run(&binaries.lab(), &qemu, &kernel, &image)?;
+    let kind = if needs.guests.is_some() { boot::HOST } else { boot::PLAIN };
+    let marks = boot::run(&binaries.lab(), &qemu, &kernel, &image, kind)?;
     eprintln!("    {} in {:.0?}", row.release.name, started.elapsed());
     Ok(marks)
+}
+
+/// What the machine starts with.
+fn image(
+    store: &Store,
+    qemu: &Qemu,
+    kernel: &Kernel,
+    binaries: &Binaries,
+    needs: &Needs,
+    job: &[Vec<String>],
+) -> Result<Image> {
+    let programs = binaries.all();
+    let modules: Vec<&str> = MODULES.iter().copied().chain(needs.modules.iter().map(String::as_str)).collect();
+    let guests = needs.guests.as_ref();
+    let guest_kernel = guests.map(|guests| store.kernel(guests.release)).transpose()?;
+    let guest_modules: Vec<&str> = guests.into_iter().flat_map(|guests| &guests.modules).map(String::as_str).collect();
+    let guests = guest_kernel.as_ref().map(|kernel| Guests { qemu, kernel, modules: &guest_modules });
+    let (packages, commands) = (needs.packages.as_slice(), COMMANDS);
+    let contents = Contents { programs: &programs, commands, packages, modules: &modules, job, guests };
+    Image::build(store.directory().join(format!("image-{}", kernel.release)), kernel, &contents)
 }
 
 /// Kernels and cases of the short smoke that `cargo xtask test` runs: the oldest and the newest

@@ -373,6 +373,11 @@ const BONDS: Need = modules(&[
     Module { name: "bonding", symbol: "bond_enslave" },
     Module { name: "8021q", symbol: "register_vlan_dev" },
 ]);
+/// Guests by the processor's own virtualisation, of whichever maker, and a backend in the kernel.
+const KVM_HOST: Need = modules(&[
+    Module { name: "kvm_amd", symbol: "kvm_vcpu_ioctl" },
+    Module { name: "vhost_net", symbol: "vhost_net_open" },
+]);
 /// All of a machine share the settings, and the host's firewall tracks connections.
 const CONNTRACK: Need = Need {
     own_machine: true,
@@ -461,8 +466,15 @@ const fn web(software: Software, check: &'static [&'static str]) -> Server {
 }
 
 /// A guest whose server answers at once.
-const ECHO_GUEST: Guest =
-    Guest { fault: Some(ServeFault::Sleep), vcpus: 1, queues: 1, work_rounds: 0, apart: None, ring_packets: None };
+const ECHO_GUEST: Guest = Guest {
+    fault: Some(ServeFault::Sleep),
+    vcpus: 1,
+    queues: 1,
+    work_rounds: 0,
+    apart: None,
+    ring_packets: None,
+    kvm: false,
+};
 
 /// A guest whose server's own fault is the case.
 const fn in_guest(fault: ServeFault) -> Server {
@@ -487,6 +499,17 @@ const GUEST: Case = Case {
     slowdown: 4,
     ..QUIET
 };
+
+/// The same by KVM, with the kernel as its backend.
+const KVM_GUEST: Guest = Guest { kvm: true, ..ECHO_GUEST };
+
+/// Healthy until told otherwise. A host that is emulated itself runs it in some milliseconds.
+const KVM: Case = Case { server: Server::Guest(KVM_GUEST), slowdown: 2, needs: KVM_HOST, ..GUEST };
+
+/// Such a guest some of whose threads have CPU 1, and the others CPU 0.
+const fn kvm_apart(part: Part) -> Server {
+    Server::Guest(Guest { apart: Some(part), ..KVM_GUEST })
+}
 
 /// A guest's own work on a check.
 const INSIDE: &[&str] = &["vm.guest_internal"];
@@ -2208,6 +2231,66 @@ pub const CASES: &[Case] = &[
         proof: Counter::FaultLog,
         ..QUIET
     },
+    Case { name: "kvm-healthy", claim: "a guest by KVM answers, and nothing is blamed", ..KVM },
+    Case {
+        name: "kvm-handler-computes",
+        claim: "the guest by KVM has taken the check and its server computes",
+        server: Server::Guest(Guest { fault: Some(ServeFault::Compute), ..KVM_GUEST }),
+        fault: Fault::Server,
+        expect: inside_guest(),
+        proof: Counter::VcpuTime,
+        ..KVM
+    },
+    Case {
+        name: "kvm-handler-sleeps",
+        claim: "the guest by KVM has taken the check and its server sleeps by choice",
+        fault: Fault::Server,
+        expect: inside_guest(),
+        twin_of: Some("kvm-handler-computes"),
+        proof: Counter::FaultLog,
+        ..KVM
+    },
+    Case {
+        name: "kvm-starved",
+        claim: "a neighbour computes on the CPU of the virtual CPU, and vhost has its own",
+        server: kvm_apart(Part::Vcpus),
+        fault: Fault::RealtimeHog,
+        fault_ms: 900,
+        expect: slow(&["vm.vcpu_steal"], "batch-report"),
+        twin_of: Some("kvm-handler-computes"),
+        proof: Counter::VcpuRunDelay,
+        ..KVM
+    },
+    Case {
+        name: "kvm-quota",
+        claim: "the thread of the virtual CPU has used up its cgroup's quota",
+        fault: Fault::Quota { percent: 1 },
+        expect: Expect { offender: None, ..slow(&["vm.vcpu_steal"], "") },
+        twin_of: Some("kvm-starved"),
+        proof: Counter::Throttled,
+        ..KVM
+    },
+    Case {
+        name: "kvm-paused",
+        claim: "an operator pauses the guest by KVM",
+        fault: Fault::Paused,
+        fault_ms: 700,
+        expect: Expect { offender: None, ..slow(&["vm.paused"], "") },
+        twin_of: Some("kvm-handler-sleeps"),
+        proof: Counter::FaultLog,
+        ..KVM
+    },
+    Case {
+        name: "kvm-vhost-starved",
+        claim: "a neighbour computes on the CPU of the kernel's vhost thread, and the virtual CPU has its own",
+        server: kvm_apart(Part::Vhost),
+        fault: Fault::RealtimeHog,
+        fault_ms: 900,
+        expect: slow(&["vm.backend"], "batch-report"),
+        twin_of: Some("kvm-starved"),
+        proof: Counter::VhostRunDelay,
+        ..KVM
+    },
 ];
 
 /// The case with this name.
@@ -2294,6 +2377,12 @@ impl Case {
     #[must_use]
     pub fn slow_ns(&self) -> u64 {
         SLOW_MS * self.slowdown * 1_000_000
+    }
+
+    /// Whether it has a guest by KVM.
+    #[must_use]
+    pub const fn has_kvm(&self) -> bool {
+        matches!(self.server, Server::Guest(Guest { kvm: true, .. }))
     }
 
     /// How the client uses connections.

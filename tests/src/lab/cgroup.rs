@@ -70,9 +70,16 @@ impl Group {
         self.write("cgroup.procs", &process.to_string())
     }
 
-    /// Only version 1 takes threads one by one.
+    /// Version 2 takes threads one by one into a group of threads, below the group of their process.
+    /// <https://github.com/torvalds/linux/blob/v6.12/Documentation/admin-guide/cgroup-v2.rst> ("Threads")
     fn add_thread(&self, thread: u32) -> Result<()> {
-        self.write("tasks", &thread.to_string())
+        match self.version {
+            Version::V1 => self.write("tasks", &thread.to_string()),
+            Version::V2 => {
+                self.write("cgroup.type", "threaded")?;
+                self.write("cgroup.threads", &thread.to_string())
+            }
+        }
     }
 
     fn write(&self, file: &str, value: &str) -> Result<()> {
@@ -172,10 +179,11 @@ impl MemoryGroup {
 }
 
 impl CpuGroup {
-    /// Whether this host has one that takes single threads.
+    /// Whether this host has one that takes single threads of what the lab starts. In version 2, they
+    /// must be of a process in the group above, and there only the root has other groups below it.
     #[must_use]
     pub fn takes_threads() -> bool {
-        exists_in_version_1("cpu")
+        exists_in_version_1("cpu") || fs::read_to_string("/proc/self/cgroup").is_ok_and(|own| own == "0::/\n")
     }
 
     /// Moves a thread into it.

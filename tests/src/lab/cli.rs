@@ -9,6 +9,7 @@ use super::process::Launcher;
 use super::report::{Report, Tally, Truth};
 use super::run::{Run, run as run_case};
 use super::turn::Turn;
+use super::vmm;
 use super::whylag::Attach;
 use super::workload::Role;
 use anyhow::{Context, Result};
@@ -70,6 +71,9 @@ struct ListArgs {
     /// Only those that need what not every machine has: kernel modules, or one of the lab's own.
     #[arg(long)]
     special: bool,
+    /// Only those with a guest by KVM.
+    #[arg(long)]
+    kvm: bool,
     /// Their names alone.
     #[arg(long)]
     names: bool,
@@ -130,7 +134,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 fn list(args: &ListArgs) {
-    for case in CASES.iter().filter(|case| !args.special || case.needs.is_special()) {
+    let wanted = |case: &&Case| (!args.special || case.needs.is_special()) && (!args.kvm || case.has_kvm());
+    for case in CASES.iter().filter(wanted) {
         if args.names {
             println!("{}", case.name);
             continue;
@@ -142,15 +147,18 @@ fn list(args: &ListArgs) {
     }
 }
 
-/// One JSON object: the kernel modules of all of the cases, and the roots of unpacked packages.
+/// One JSON object: the kernel modules of all of the cases, the roots of unpacked packages, and what
+/// guests by KVM start with, if there are any.
 fn needs(names: &[String]) -> Result<ExitCode> {
-    let (mut modules, mut packages) = (BTreeSet::new(), BTreeSet::new());
+    let (mut modules, mut packages, mut kvm) = (BTreeSet::new(), BTreeSet::new(), false);
     for name in names {
         let case = find(name).with_context(|| format!("no case is called {name}; see lab list"))?;
         modules.extend(case.needs.modules.iter().map(|module| module.name));
         packages.extend(case.unpacked()?);
+        kvm |= case.has_kvm();
     }
-    println!("{}", serde_json::json!({ "modules": modules, "packages": packages }));
+    let guests = kvm.then(|| serde_json::json!({ "kernel": vmm::KERNEL.name, "modules": vmm::MODULES }));
+    println!("{}", serde_json::json!({ "modules": modules, "packages": packages, "guests": guests }));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -108,19 +108,20 @@ impl Case {
     }
 }
 
-/// What a fault needs and this host does not have.
+/// What a fault or a guest needs and this host does not have.
 fn missing(case: &Case) -> Option<&'static str> {
     let lacks = |path: &'static str| (!Path::new(path).exists()).then_some(path);
-    match case.fault {
+    let guest = case.has_kvm().then(|| lacks("/dev/kvm").or_else(|| lacks("/dev/vhost-net"))).flatten();
+    guest.or_else(|| match case.fault {
         Fault::VcpusFrozen if !FreezerGroup::exists() => Some("freezer of version 1"),
         Fault::Quota { .. } if matches!(case.server, Server::Guest(_)) && !CpuGroup::takes_threads() => {
-            Some("cpu controller of version 1, which takes single threads")
+            Some("cpu controller that takes single threads of a VMM: of version 1, or of the root of version 2")
         }
         Fault::MemoryLimit if !MemoryGroup::exists() => Some("memory controller of version 1"),
         Fault::LateFile => lacks("/dev/fuse"),
         fault if fault.freezes_disk() => lacks(DISK_THROTTLE),
         _ => None,
-    }
+    })
 }
 
 #[cfg(test)]

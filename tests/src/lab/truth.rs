@@ -72,6 +72,9 @@ pub enum Counter {
     VcpuRunDelay,
     /// Time for which the VMM's main loop could run and did not, schedstat, ns.
     VmmRunDelay,
+    /// Time for which the kernel's threads that move a guest's packets could run and did not,
+    /// schedstat, ns.
+    VhostRunDelay,
     /// Neighbours that were entered in a table, same file.
     NeighboursEntered,
     /// Neighbours for which the table had no room, same file.
@@ -143,6 +146,7 @@ impl Counter {
             Self::VcpuTime => "schedstat CPU time of vCPU threads, ns",
             Self::VcpuRunDelay => "schedstat run delay of vCPU threads, ns",
             Self::VmmRunDelay => "schedstat run delay of the VMM's main loop, ns",
+            Self::VhostRunDelay => "schedstat run delay of vhost threads, ns",
             Self::NeighboursEntered => "arp_cache allocs",
             Self::NeighboursRefused => "arp_cache table_fulls",
             Self::QdiscPackets => "tc packets",
@@ -189,6 +193,7 @@ impl Counter {
             Self::VcpuTime => Threads::of(rig.server_id())?.schedstat(Part::Vcpus, 0)?,
             Self::VcpuRunDelay => Threads::of(rig.server_id())?.schedstat(Part::Vcpus, 1)?,
             Self::VmmRunDelay => Threads::of(rig.server_id())?.schedstat(Part::MainLoop, 1)?,
+            Self::VhostRunDelay => Threads::of(rig.server_id())?.schedstat(Part::Vhost, 1)?,
             Self::TapDrops => tx_dropped(&rig.world().host.proc_net("dev")?, VNIC),
         })
     }
@@ -209,7 +214,8 @@ impl Counter {
             | Self::TroublemakerKernelTime
             | Self::VcpuTime
             | Self::VcpuRunDelay
-            | Self::VmmRunDelay => fault_ms * 500_000,
+            | Self::VmmRunDelay
+            | Self::VhostRunDelay => fault_ms * 500_000,
             Self::SoftirqThreadRunDelay => fault_ms * 250_000,
             Self::Checks
             | Self::MemoryFailures

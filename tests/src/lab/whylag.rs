@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// Until all hooks are live.
 const ATTACH_PATIENCE: Duration = Duration::from_secs(30);
+/// The same on an emulated machine, for each time that it is slower.
+const SLOW_ATTACH_PATIENCE: Duration = Duration::from_secs(10);
 /// Until it has written its last line after an interrupt.
 const FINISH_PATIENCE: Duration = Duration::from_secs(15);
 /// It ends by itself if nobody ends it.
@@ -110,7 +112,8 @@ impl Attach {
             let _ = std::fs::remove_file(file);
             command.arg("--record").arg(file);
         }
-        Whylag::start(command)?.attached()
+        let slow = SLOW_ATTACH_PATIENCE.saturating_mul(u32::try_from(case.slowdown).unwrap_or(u32::MAX));
+        Whylag::start(command)?.attached(slow.max(ATTACH_PATIENCE))
     }
 }
 
@@ -123,8 +126,8 @@ impl Whylag {
         Ok(Self { child, out, err })
     }
 
-    fn attached(self) -> Result<Self> {
-        let deadline = Instant::now() + ATTACH_PATIENCE;
+    fn attached(self, patience: Duration) -> Result<Self> {
+        let deadline = Instant::now() + patience;
         let mut said = Vec::new();
         loop {
             match self.err.recv_timeout(deadline.saturating_duration_since(Instant::now())) {

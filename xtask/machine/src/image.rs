@@ -2,7 +2,7 @@
 //! of these, modules, and the job. All of it is this machine's own, so nothing has to be built anew.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     env, fs,
     io::BufWriter,
     path::{Path, PathBuf},
@@ -12,7 +12,12 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use bpf_toolchain::{LIBRARY_PATH, user_cache};
 
-use crate::{archive::Archive, modules, store::Kernel};
+use crate::{
+    archive::Archive,
+    boot::KVM_FIRMWARE,
+    modules,
+    store::{Kernel, Qemu},
+};
 
 /// The first process's standard streams, before it has mounted anything.
 const CONSOLE: (u32, u32) = (5, 1);
@@ -30,7 +35,23 @@ pub struct Contents<'a> {
     pub modules: &'a [&'a str],
     /// Commands that are run one after another.
     pub job: &'a [Vec<String>],
+    /// What the machine has guests of its own with.
+    pub guests: Option<Guests<'a>>,
 }
+
+/// With what a machine can be the host of others, as if it were installed there.
+#[derive(Debug, Clone, Copy)]
+pub struct Guests<'a> {
+    /// Their emulator.
+    pub qemu: &'a Qemu,
+    /// Their kernel.
+    pub kernel: &'a Kernel,
+    /// Modules of that kernel, and what these need.
+    pub modules: &'a [&'a str],
+}
+
+/// The dynamic loader, which lists what a program loads; `ldd` would need a shell.
+const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
 /// The directory of the user's caches in the machine; its first process knows it too.
 const CACHES: &str = "cache";
@@ -51,10 +72,10 @@ impl Image {
         archive.device(Path::new("dev/console"), CONSOLE.0, CONSOLE.1)?;
         add_programs(&mut archive, contents)?;
         contents.packages.iter().try_for_each(|root| add_packages(&mut archive, root))?;
-        let modules = modules::wanted(&kernel.modules, contents.modules, &|| Command::new("xz"))?;
-        for (number, module) in modules.iter().enumerate() {
+        for (number, module) in wanted(kernel, contents.modules)?.iter().enumerate() {
             archive.file(Path::new(&format!("modules/{number:02}-{}.ko", module.name)), &module.content)?;
         }
+        contents.guests.iter().try_for_each(|guests| add_guest_kernel(&mut archive, guests))?;
         let job: String = contents.job.iter().map(|words| words.join("\t") + "\n").collect();
         archive.file(Path::new("job"), job.as_bytes())?;
         archive.finish()?.into_inner()?;
@@ -75,33 +96,64 @@ impl Drop for Image {
     }
 }
 
+fn wanted(kernel: &Kernel, names: &[&str]) -> Result<Vec<modules::Module>> {
+    modules::wanted(&kernel.modules, names, &|| Command::new("xz"))
+}
+
 fn add_programs<W: std::io::Write>(archive: &mut Archive<W>, contents: &Contents<'_>) -> Result<()> {
     let mut programs = contents.programs.to_vec();
     for name in contents.commands {
-        programs.push(find(name).with_context(|| format!("this machine has no program {name}"))?);
+        programs.push(find(name)?);
     }
-    let mut libraries = BTreeSet::new();
-    for program in &programs {
-        let name = program.file_name().context("a program has a name")?;
-        archive.file(&Path::new("bin").join(name), &read(program)?)?;
-        libraries.extend(libraries_of(program)?);
+    // By where they lie in the machine.
+    let mut others = BTreeMap::new();
+    for program in programs {
+        others.extend(libraries_of(&program, None)?.into_iter().map(|library| (library.clone(), library)));
+        archive.file(&in_bin(&program)?, &read(&program)?)?;
     }
-    for library in libraries {
-        archive.file(&library, &read(&library)?)?;
+    if let Some(Guests { qemu, .. }) = contents.guests {
+        let program = find(qemu.program())?;
+        archive.file(&in_bin(&program)?, &read(&program)?)?;
+        let firmware = qemu.firmware_file(KVM_FIRMWARE).with_context(|| format!("QEMU has no {KVM_FIRMWARE}"))?;
+        let files = libraries_of(&program, qemu.library_path().as_deref())?.into_iter().chain([firmware]);
+        others.extend(files.map(|file| (qemu.installed(&file), file)));
+    }
+    for (place, file) in others {
+        archive.file(&place, &read(&file)?)?;
     }
     Ok(())
 }
 
-/// Adds unpacked packages, at the place where the lab looks for them.
-fn add_packages<W: std::io::Write>(archive: &mut Archive<W>, root: &Path) -> Result<()> {
+fn in_bin(program: &Path) -> Result<PathBuf> {
+    Ok(Path::new("bin").join(program.file_name().context("a program has a name")?))
+}
+
+/// Adds the kernel of the machine's own guests, where the lab looks for it.
+fn add_guest_kernel<W: std::io::Write>(archive: &mut Archive<W>, guests: &Guests<'_>) -> Result<()> {
+    let Guests { kernel, modules, .. } = guests;
+    archive.file(&in_caches(&kernel.image)?, &read(&kernel.image)?)?;
+    for module in wanted(kernel, modules)? {
+        let place = kernel.modules.join(format!("{}.ko", module.name));
+        archive.file(&in_caches(&place)?, &module.content)?;
+    }
+    Ok(())
+}
+
+/// Where a file of the user's caches lies in the machine.
+fn in_caches(file: &Path) -> Result<PathBuf> {
     let caches = user_cache()?;
     let caches = caches.parent().context("whylag's cache lies among others")?;
+    Ok(Path::new(CACHES).join(file.strip_prefix(caches)?))
+}
+
+/// Adds unpacked packages, at the place where the lab looks for them.
+fn add_packages<W: std::io::Write>(archive: &mut Archive<W>, root: &Path) -> Result<()> {
     let mut open = vec![root.to_owned()];
     while let Some(directory) = open.pop() {
         for entry in fs::read_dir(&directory).with_context(|| format!("cannot list {}", directory.display()))? {
             let entry = entry?;
             let (path, kind) = (entry.path(), entry.file_type()?);
-            let place = Path::new(CACHES).join(path.strip_prefix(caches)?);
+            let place = in_caches(&path)?;
             if kind.is_dir() {
                 open.push(path);
             } else if kind.is_symlink() {
@@ -119,20 +171,27 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 /// Where a program lies; an ordinary user's path lacks the administrator's directories.
-fn find(name: &str) -> Option<PathBuf> {
+fn find(name: impl AsRef<Path>) -> Result<PathBuf> {
+    let name = name.as_ref();
     let path = env::var_os("PATH").unwrap_or_default();
     let directories = env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
-    directories.map(|directory| directory.join(name)).find(|candidate| candidate.is_file())
+    let mut candidates = directories.map(|directory| directory.join(name));
+    candidates
+        .find(|candidate| candidate.is_file())
+        .with_context(|| format!("this machine has no program {}", name.display()))
 }
 
-/// The libraries that a program loads, and its loader.
-fn libraries_of(program: &Path) -> Result<Vec<PathBuf>> {
-    let output = Command::new("ldd").arg(program).env_remove(LIBRARY_PATH).output().context("cannot start ldd")?;
-    ensure!(output.status.success(), "ldd {}: {}", program.display(), String::from_utf8_lossy(&output.stderr).trim());
+/// The libraries that a program loads, and its loader; some may lie in `library_path`.
+fn libraries_of(program: &Path, library_path: Option<&str>) -> Result<Vec<PathBuf>> {
+    let mut command = Command::new(LOADER);
+    command.arg("--list").arg(program).env_remove(LIBRARY_PATH);
+    command.envs(library_path.map(|path| (LIBRARY_PATH, path)));
+    let output = command.output().with_context(|| format!("cannot start {LOADER}"))?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(library).collect())
 }
 
-/// Reads a line of `ldd`: `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` for the loader.
+/// Reads a line of the loader's: `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` for the loader.
 fn library(line: &str) -> Option<PathBuf> {
     let place = line.split_once("=>").map_or(line, |(_, place)| place).trim();
     let path = place.split_once(" (").map_or(place, |(path, _)| path);

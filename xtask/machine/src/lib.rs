@@ -12,8 +12,8 @@ mod image;
 mod modules;
 mod store;
 
-pub use boot::{Size, command, last_words};
-pub use image::{Contents, Image};
+pub use boot::{Processor, Size, command, last_words};
+pub use image::{Contents, Guests, Image};
 pub use store::{Kernel, Qemu, Release, Store};
 
 /// Set to `0`, it keeps tests and the lab from starting virtual machines.

@@ -19,6 +19,10 @@ const NEWEST: &str = "linux-image-cloud-amd64";
 const OLDEST_QEMU: u32 = 10;
 /// Its name in the cache.
 const QEMU: &str = "qemu";
+/// The emulator of the machines that the kernels are for.
+const PROGRAM: &str = "qemu-system-x86_64";
+/// Where its packages have firmware.
+const FIRMWARE: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
 /// Where Debian 12 has that QEMU.
 const QEMU_SUITE: &str = "bookworm-backports";
 /// Suites that the libraries of QEMU are in.
@@ -40,6 +44,8 @@ impl Release {
     pub const MIDDLE: Self = Self { name: "6.12", suite: "trixie-security" };
     /// The newest there is.
     pub const NEWEST: Self = Self { name: "newest", suite: "trixie-backports" };
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::OLDEST, Self::MIDDLE, Self::NEWEST];
 }
 
 /// The part of the cache that is ours.
@@ -170,16 +176,40 @@ impl Qemu {
     /// The command, ready for arguments.
     #[must_use]
     pub fn command(&self) -> Command {
-        let Some(root) = &self.root else { return Command::new("qemu-system-x86_64") };
-        let mut command = Command::new(root.join("usr/bin/qemu-system-x86_64"));
-        let libraries = library_dirs().map(|directory| root.join(directory).display().to_string());
-        command.env(LIBRARY_PATH, libraries.join(":"));
-        for firmware in ["usr/share/qemu", "usr/share/seabios"] {
-            command.arg("-L").arg(root.join(firmware));
+        let mut command = Command::new(self.program());
+        command.envs(self.library_path().map(|path| (LIBRARY_PATH, path)));
+        for directory in self.firmware() {
+            command.arg("-L").arg(directory);
         }
-        // What the machine has already is not in our tree.
-        command.args(["-L", "/usr/share/seabios", "-L", "/usr/share/qemu"]);
         command
+    }
+
+    /// The program; without a directory if it is installed.
+    pub(crate) fn program(&self) -> PathBuf {
+        self.root.as_ref().map_or_else(|| PROGRAM.into(), |root| root.join("usr/bin").join(PROGRAM))
+    }
+
+    /// Where the dynamic loader finds those of its libraries that are not installed.
+    pub(crate) fn library_path(&self) -> Option<String> {
+        let root = self.root.as_ref()?;
+        Some(library_dirs().map(|directory| root.join(directory).display().to_string()).join(":"))
+    }
+
+    /// Where one of its files of firmware lies.
+    pub(crate) fn firmware_file(&self, name: &str) -> Option<PathBuf> {
+        self.firmware().map(|directory| directory.join(name)).find(|file| file.is_file())
+    }
+
+    /// Where a file of its own would lie if it were installed.
+    pub(crate) fn installed(&self, file: &Path) -> PathBuf {
+        let within = self.root.as_ref().and_then(|root| file.strip_prefix(root).ok());
+        within.map_or_else(|| file.to_owned(), |file| Path::new("/").join(file))
+    }
+
+    /// Where its firmware is looked for. What the machine has already is not in our tree.
+    fn firmware(&self) -> impl Iterator<Item = PathBuf> {
+        let places = self.root.iter().map(PathBuf::as_path).chain([Path::new("/")]);
+        places.flat_map(|root| FIRMWARE.map(|directory| root.join(directory)))
     }
 
     fn is_new_enough(&self) -> bool {

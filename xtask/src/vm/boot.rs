@@ -11,19 +11,34 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use virtual_machine::{Image, Kernel, Qemu, Size, last_words};
+use virtual_machine::{Image, Kernel, Processor, Qemu, Size, last_words};
 
 use super::marks::Marks;
 
 /// Until the machine says its first word. Nearly all boots take less than 10 s; one in some
 /// dozens hangs.
 const BOOT: Duration = Duration::from_secs(60);
-/// Between two words of a machine that is up.
-const SILENCE: Duration = Duration::from_secs(90);
 /// Boots until a kernel is given up. Only a boot is repeated, never a verdict.
 const ATTEMPTS: usize = 2;
+
+/// What a machine is for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kind {
+    processor: Processor,
+    size: Size,
+    /// At most between two words of a machine that is up.
+    silence: Duration,
+}
+
 /// Room for worlds of their own, and for what takes a CPU there.
-const SIZE: Size = Size { cpus: 2, memory_mib: 1024 };
+pub(super) const PLAIN: Kind =
+    Kind { processor: Processor::Emulated, size: Size { cpus: 2, memory_mib: 1024 }, silence: Duration::from_secs(90) };
+/// The same, and for a guest of its own, which it boots for each case.
+pub(super) const HOST: Kind = Kind {
+    processor: Processor::EmulatedHost,
+    size: Size { cpus: 2, memory_mib: 2048 },
+    silence: Duration::from_secs(400),
+};
 /// Priority of the emulator, that of the lab's servers.
 const NICE: i32 = -10;
 /// How its first process announces what it does.
@@ -35,14 +50,16 @@ const CONSOLE_LINES: usize = 12;
 struct Machine {
     child: Child,
     lines: Receiver<String>,
+    silence: Duration,
 }
 
 /// Boots `kernel` with `image` and collects the marks that its job prints.
-pub(super) fn run(lab: &Path, qemu: &Qemu, kernel: &Kernel, image: &Image) -> Result<Marks> {
+pub(super) fn run(lab: &Path, qemu: &Qemu, kernel: &Kernel, image: &Image, kind: Kind) -> Result<Marks> {
     let console = image.path().with_added_extension("console");
     let mut failure = None;
     for _ in 0..ATTEMPTS {
-        let machine = Machine::start(lab, qemu, kernel, image, &console)?;
+        let command = virtual_machine::command(qemu, kernel, image, kind.processor, kind.size, &console);
+        let machine = Machine::start(lab, &command, kind.silence)?;
         match machine.first_line() {
             Ok(line) => return machine.follow(line).with_context(|| said(&console)),
             Err(error) => {
@@ -55,16 +72,15 @@ pub(super) fn run(lab: &Path, qemu: &Qemu, kernel: &Kernel, image: &Image) -> Re
 }
 
 impl Machine {
-    fn start(lab: &Path, qemu: &Qemu, kernel: &Kernel, image: &Image, console: &Path) -> Result<Self> {
-        let machine = virtual_machine::command(qemu, kernel, image, SIZE, console);
-        let mut child = on_leash(lab, &machine)
+    fn start(lab: &Path, machine: &Command, silence: Duration) -> Result<Self> {
+        let mut child = on_leash(lab, machine)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
             .spawn()
             .context("cannot start QEMU")?;
         let output = child.stdout.take().context("QEMU has no output")?;
-        Ok(Self { child, lines: forward(output) })
+        Ok(Self { child, lines: forward(output), silence })
     }
 
     fn first_line(&self) -> Result<String> {
@@ -90,9 +106,9 @@ impl Machine {
     }
 
     fn next_line(&self) -> Result<String> {
-        match self.lines.recv_timeout(SILENCE) {
+        match self.lines.recv_timeout(self.silence) {
             Ok(line) => Ok(line),
-            Err(RecvTimeoutError::Timeout) => bail!("the machine has said nothing for {SILENCE:?}"),
+            Err(RecvTimeoutError::Timeout) => bail!("the machine has said nothing for {:?}", self.silence),
             Err(RecvTimeoutError::Disconnected) => bail!("the machine ended before its job"),
         }
     }

@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use virtual_machine::Release;
 
 /// What a machine needs to run some cases.
 #[derive(Debug, Default)]
@@ -15,6 +16,17 @@ pub(super) struct Needs {
     pub(super) modules: Vec<String>,
     /// Directories of unpacked packages in the user's cache.
     pub(super) packages: Vec<PathBuf>,
+    /// What guests of the machine's own start with, if it has any.
+    pub(super) guests: Option<GuestNeeds>,
+}
+
+/// What guests of a machine start with.
+#[derive(Debug)]
+pub(super) struct GuestNeeds {
+    /// Their kernel.
+    pub(super) release: Release,
+    /// Names of its modules.
+    pub(super) modules: Vec<String>,
 }
 
 impl Needs {
@@ -22,17 +34,27 @@ impl Needs {
     pub(super) fn of(lab: &Path, cases: &[String]) -> Result<Self> {
         let said = ask(Command::new(lab).arg("needs").args(cases))?;
         let said: Value = serde_json::from_str(&said).context("parse what the lab says")?;
-        let words = |name: &str| {
-            let words = said[name].as_array().into_iter().flatten().filter_map(Value::as_str);
-            words.map(str::to_owned).collect::<Vec<_>>()
-        };
-        Ok(Self { modules: words("modules"), packages: words("packages").into_iter().map(PathBuf::from).collect() })
+        let packages = words(&said["packages"]).into_iter().map(PathBuf::from).collect();
+        Ok(Self { modules: words(&said["modules"]), packages, guests: GuestNeeds::of(&said["guests"])? })
     }
 }
 
-/// Names of the cases that need kernel modules or a machine of the lab's own.
-pub(super) fn special_cases(lab: &Path) -> Result<Vec<String>> {
-    let said = ask(Command::new(lab).args(["list", "--special", "--names"]))?;
+impl GuestNeeds {
+    fn of(said: &Value) -> Result<Option<Self>> {
+        let Some(name) = said["kernel"].as_str() else { return Ok(None) };
+        let release = Release::ALL.into_iter().find(|release| release.name == name);
+        let release = release.with_context(|| format!("guests of the lab have no kernel {name}"))?;
+        Ok(Some(Self { release, modules: words(&said["modules"]) }))
+    }
+}
+
+fn words(said: &Value) -> Vec<String> {
+    said.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Names of the cases of one kind, by the option of `lab list` that tells them.
+pub(super) fn cases_of(lab: &Path, kind: &str) -> Result<Vec<String>> {
+    let said = ask(Command::new(lab).args(["list", "--names", kind]))?;
     Ok(said.lines().map(str::to_owned).collect())
 }
 

@@ -10,18 +10,20 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use virtual_machine::{Contents, Image, Kernel, Qemu, Size, Store, last_words};
+use virtual_machine::{Contents, Image, Kernel, Processor, Qemu, Size, Store, last_words};
 
 /// Until a guest is up. Nearly all boots take less than 10 s; one in some dozens hangs.
 const BOOT: Duration = Duration::from_secs(60);
 /// Until whylag watches inside a guest that is up.
 const WATCH: Duration = Duration::from_secs(60);
+/// The same by KVM, on a host that may be emulated itself, beside other work.
+const KVM_BOOT: Duration = Duration::from_secs(150);
 /// Boots until a guest is given up.
 const ATTEMPTS: usize = 2;
 /// Lines of the kernel's console that an error repeats.
 const CONSOLE_LINES: usize = 6;
 /// What the guest's network and disk need.
-const MODULES: &[&str] = &["virtio_pci", "virtio_net", "virtio_blk"];
+pub const MODULES: &[&str] = &["virtio_pci", "virtio_net", "virtio_blk"];
 /// Programs that the guest's job runs.
 const COMMANDS: &[&str] = &["ip", "ln"];
 /// The lab, a kernel and a server fit in this, MiB.
@@ -46,7 +48,8 @@ pub(super) fn image(args: &VmmArgs, store: &Store, kernel: &Kernel) -> Result<Im
     let watched: &[&str] = if args.whylag.is_some() { WATCHED_MODULES } else { &[] };
     let modules = [MODULES, watched].concat();
     let job = job(args);
-    let contents = Contents { programs: &programs, commands: COMMANDS, packages: &[], modules: &modules, job: &job };
+    let contents =
+        Contents { programs: &programs, commands: COMMANDS, packages: &[], modules: &modules, job: &job, guests: None };
     let file = store.directory().join(format!("guest-{}", args.name));
     Image::build(file, kernel, &contents).context("make what the guest starts with")
 }
@@ -79,16 +82,18 @@ pub(super) fn boot(args: &VmmArgs, qemu: &Qemu, kernel: &Kernel, image: &Image) 
     let console = image.path().with_added_extension("console");
     let memory_mib = if args.whylag.is_some() { WATCHED_MEMORY_MIB } else { MEMORY_MIB };
     let size = Size { cpus: args.vcpus, memory_mib };
-    let mut machine = virtual_machine::command(qemu, kernel, image, size, &console);
+    let processor = if args.kvm { Processor::Kvm } else { Processor::Emulated };
+    let mut machine = virtual_machine::command(qemu, kernel, image, processor, size, &console);
     machine.args(["-name", &format!("{},debug-threads=on", args.name)]);
     machine.args(["-chardev", &format!("socket,id=monitor,path={monitor},abstract=on,server=on,wait=off")]);
     machine.args(["-mon", "chardev=monitor,mode=control"]);
-    machine.args(args.tap.iter().flat_map(|tap| network(tap, args.queues)));
+    machine.args(args.tap.iter().flat_map(|tap| network(tap, args.queues, args.kvm)));
     let disk_file = image.path().with_added_extension("disk");
     if args.has_disk() {
         machine.args(disk(&disk_file)?);
     }
-    let patience = if args.whylag.is_some() { BOOT + WATCH } else { BOOT };
+    let boot = if args.kvm { KVM_BOOT } else { BOOT };
+    let patience = if args.whylag.is_some() { boot + WATCH } else { boot };
     let mut booted = boot_once(&machine, patience);
     for _ in 1..ATTEMPTS {
         booted = booted.or_else(|_| boot_once(&machine, patience));
@@ -105,8 +110,9 @@ fn boot_once(machine: &Command, patience: Duration) -> Result<Process> {
     Ok(qemu)
 }
 
-/// A NIC behind the tap, whose queues the main loop serves.
-fn network(tap: &str, queues: u32) -> [String; 4] {
+/// A NIC behind the tap, whose queues the kernel serves, or the main loop.
+fn network(tap: &str, queues: u32, vhost: bool) -> [String; 4] {
+    let vhost = if vhost { "on" } else { "off" };
     let mac = GUEST_MAC.map(|octet| format!("{octet:02x}")).join(":");
     let (of_tap, of_nic) = match queues {
         1 => (String::new(), String::new()),
@@ -115,7 +121,7 @@ fn network(tap: &str, queues: u32) -> [String; 4] {
     };
     [
         "-netdev".to_owned(),
-        format!("tap,id={GUEST_NIC},ifname={tap},script=no,downscript=no,vhost=off{of_tap}"),
+        format!("tap,id={GUEST_NIC},ifname={tap},script=no,downscript=no,vhost={vhost}{of_tap}"),
         "-device".to_owned(),
         format!("virtio-net-pci,netdev={GUEST_NIC},romfile=,mac={mac}{of_nic}"),
     ]

@@ -1,5 +1,5 @@
-//! Real guests: QEMU by software emulation with a kernel of Debian's, on the tap of the observed
-//! host.
+//! Real guests: QEMU with a kernel of Debian's, on the tap of the observed host; by software
+//! emulation, or by KVM with the tap in the kernel's hands (vhost).
 //!
 //! [`role`] is the process that keeps one: it [`boot`]s the machine, passes orders on to the server
 //! in it, and does what an operator would by [`qmp`]. [`threads`] finds the threads of the VMM, so
@@ -26,10 +26,12 @@ use std::time::Duration;
 use threads::Threads;
 use virtual_machine::{Kernel, Qemu, Release, Store};
 
+pub use boot::MODULES;
+
 /// The kernel of the guests: what boots fastest.
-const KERNEL: Release = Release::OLDEST;
+pub const KERNEL: Release = Release::OLDEST;
 /// Until a guest answers: two boots, of which the first may hang.
-const START_PATIENCE: Duration = Duration::from_secs(250);
+const START_PATIENCE: Duration = Duration::from_secs(310);
 /// Until a keeper has ended its guest.
 const TIDY_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -48,6 +50,8 @@ pub struct Guest {
     pub apart: Option<Part>,
     /// Packets that may wait in the tap, if not the usual 1,000.
     pub ring_packets: Option<u32>,
+    /// Its code runs on the host's processors, and the kernel moves its packets.
+    pub kvm: bool,
 }
 
 /// A part of a VMM.
@@ -55,8 +59,10 @@ pub struct Guest {
 pub enum Part {
     /// The threads of the virtual CPUs.
     Vcpus,
-    /// The thread that moves packets between the tap and the guest.
+    /// The thread that moves packets between the tap and the guest, without KVM.
     MainLoop,
+    /// The kernel's threads that do so with it.
+    Vhost,
 }
 
 /// QEMU and the guests' kernel, fetched if they are not in the cache.
@@ -108,7 +114,8 @@ pub(super) fn start(
 /// It does not boot.
 pub(super) fn start_neighbour(launcher: &Launcher) -> Result<Process> {
     let fault = Some(ServeFault::LockComputing);
-    let guest = Guest { fault, vcpus: 1, queues: 1, work_rounds: 0, apart: Some(Part::Vcpus), ring_packets: None };
+    let guest =
+        Guest { fault, vcpus: 1, queues: 1, work_rounds: 0, apart: Some(Part::Vcpus), ring_packets: None, kvm: false };
     let leash = Leash { nice: Some(-19), ..Leash::default() };
     ready(keeper(launcher, &leash, "neighbour", guest, Trouble::Serve), guest)
 }
@@ -128,6 +135,7 @@ fn keeper(launcher: &Launcher, leash: &Leash, name: &str, guest: Guest, trouble:
     let mut command = launcher.role_command(leash, "vmm", args);
     command.arg(format!("--vcpus={}", guest.vcpus)).arg(format!("--work-rounds={}", guest.work_rounds));
     command.args(guest.fault.map(|fault| format!("--fault={}", fault.name())));
+    command.args(guest.kvm.then_some("--kvm"));
     command
 }
 

@@ -51,6 +51,9 @@ pub struct VmmArgs {
     /// Its arguments; can be given several times.
     #[arg(long, allow_hyphen_values = true)]
     pub(super) inside: Vec<String>,
+    /// The host's processors run it, and the kernel moves its packets.
+    #[arg(long)]
+    pub(super) kvm: bool,
     /// What an order does.
     #[arg(long)]
     trouble: Trouble,
