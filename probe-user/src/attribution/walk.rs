@@ -58,6 +58,11 @@ pub(super) fn is_in_doubt(reason: &str) -> bool {
     ![NOT_YET_KNOWN, ENDED].contains(&reason)
 }
 
+/// The same of a thread that may have been held up: one that got a CPU may well have it still.
+pub(super) fn is_contradicted(reason: &str) -> bool {
+    is_in_doubt(reason) && reason != STILL_ON
+}
+
 /// The state after the last mark.
 #[derive(Debug, Clone, Copy)]
 enum Now<'a> {

@@ -224,6 +224,7 @@ impl<'a> Guest<'a> {
         let vcpu = &self.vcpus[stretch.by];
         match &stretch.does {
             Does::Unknown(reason) => vec![self.unexplained(stretch, reason)],
+            Does::Doubted(reason) => vec![self.unexplained(stretch, reason)],
             Does::Halted => vec![self.charged(stretch, self.halted(stretch))],
             Does::Runs => self.ran(stretch, vcpu),
             Does::Waits | Does::Held | Does::Stopped if !vcpu.sure => {
@@ -355,7 +356,7 @@ const fn kind(does: &Does) -> u8 {
         Does::Halted => 2,
         Does::Held => 3,
         Does::Stopped => 4,
-        Does::Unknown(_) => 5,
+        Does::Unknown(_) | Does::Doubted(_) => 5,
     }
 }
 
@@ -365,7 +366,9 @@ fn decide(now: &[&Does], way: Option<&[usize]>) -> (usize, Does) {
     let of = way.unwrap_or(&all);
     let first = |among: &[usize], is: &dyn Fn(&Does) -> bool| among.iter().copied().find(|index| is(now[*index]));
     let held_up = |does: &Does| matches!(does, Does::Waits | Does::Held | Does::Stopped);
-    if let Some(index) = first(of, &|does| matches!(does, Does::Unknown(_))) {
+    // What was not seen of a vCPU may have put it on the way, too.
+    let doubted = first(&all, &|does| matches!(does, Does::Doubted(_)));
+    if let Some(index) = first(of, &|does| matches!(does, Does::Unknown(_))).or(doubted) {
         return (index, now[index].clone());
     }
     let (runs, waits) = (first(of, &|does| *does == Does::Runs), first(of, &held_up));

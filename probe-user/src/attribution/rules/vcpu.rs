@@ -8,6 +8,7 @@ use super::transmit::NOTICEABLE;
 use crate::attribution::evidence::{Evidence, text};
 use crate::attribution::frame::Wait;
 use crate::attribution::thread::{Blocked, By, Interval, State, Wake};
+use crate::attribution::walk::is_contradicted;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::TaskId;
 use crate::target::VmThreadRole;
@@ -31,6 +32,8 @@ pub(super) enum Does {
     /// Its thread was stopped or frozen.
     Stopped,
     Unknown(String),
+    /// Its records contradict each other, so it may have done anything.
+    Doubted(&'static str),
 }
 
 /// A stretch of what a vCPU did.
@@ -104,6 +107,7 @@ fn does(evidence: &Evidence, holders: &[u32], vcpu: (TaskId, bool), interval: &I
         State::OnCpu(_) => Does::Runs,
         State::Runnable(_) => Does::Waits,
         State::Stopped { .. } => Does::Stopped,
+        State::Unknown(reason) if is_contradicted(reason) => Does::Doubted(reason),
         State::Unknown(reason) => Does::Unknown((*reason).to_owned()),
         State::Blocked(blocked) if evidence.is_guest_halt(blocked) => Does::Halted,
         State::Blocked(blocked) => match evidence.wait(blocked).map(|(wait, _)| wait) {

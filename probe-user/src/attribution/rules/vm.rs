@@ -9,6 +9,7 @@ use crate::attribution::cause::{Cause, Family};
 use crate::attribution::ledger::Offender;
 use crate::attribution::piece::{Charge, Found, Piece};
 use crate::attribution::thread::{Interval, State};
+use crate::attribution::walk::{NOT_RUN_YET, is_contradicted};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::TaskId;
 use crate::journey::Stage;
@@ -95,14 +96,18 @@ fn unproven(leg: &Leg<'_>, from: MonoNs) -> Option<Piece> {
     let holders = &evidence.tap(leg.start.interface)?.holders;
     let waits = |task: &TaskId| {
         let intervals = evidence.intervals(*task, from, leg.to);
-        let held_up = |interval: &&Interval<'_>| matches!(interval.state, State::Runnable(_) | State::Stopped { .. });
-        intervals.iter().filter(held_up).fold(DurNs::ZERO, |sum, interval| sum.plus(interval.time()))
+        let may_be_held_up = |interval: &&Interval<'_>| match interval.state {
+            State::Runnable(_) | State::Stopped { .. } => true,
+            State::Unknown(reason) => is_contradicted(reason),
+            State::OnCpu(_) | State::Blocked(_) => false,
+        };
+        intervals.iter().filter(may_be_held_up).fold(DurNs::ZERO, |sum, interval| sum.plus(interval.time()))
     };
     let threads = evidence.threads_of(holders);
     let (most, task) = threads.iter().map(|task| (waits(task), *task)).max()?;
     (most.0 >= leg.to.since(from).part(MINOR).0.max(1)).then(|| {
         let who = evidence.name(task, leg.to);
-        let reason = format!("in the VM behind {name}: which of its threads run the guest is not known, and {who} could not run for {most}");
+        let reason = format!("in the VM behind {name}: which of its threads run the guest is not known, and {who} could not run for {most}, or that is not known");
         Piece::unexplained(from, leg.to, leg.span, reason)
     })
 }
@@ -242,8 +247,21 @@ fn in_ring(leg: &Leg<'_>) -> Vec<Piece> {
     }
     let seat = Seat::new(worker, Role::Peer, leg.span).behind(Cause::VmBackend);
     let mut pieces = charge(evidence, &seat, leg.from, leg.to);
-    pieces.iter_mut().for_each(|piece| settle(piece, leg, worker, &fact));
+    let doubts = doubts(leg, worker);
+    let doubted = |piece: &Piece| doubts.iter().any(|(from, to)| *from < piece.to && piece.from < *to);
+    let in_doubt = |piece: &Piece| matches!(piece.found, Found::Unexplained(_)) && doubted(piece);
+    pieces.iter_mut().filter(|piece| !in_doubt(piece)).for_each(|piece| settle(piece, leg, worker, &fact));
     pieces
+}
+
+/// When it is not known whether a worker waited for its turn, or for something that is not its own.
+fn doubts(leg: &Leg<'_>, worker: TaskId) -> Vec<(MonoNs, MonoNs)> {
+    let intervals = leg.evidence.intervals(worker, leg.from, leg.to);
+    let in_doubt = |interval: &&Interval<'_>| match interval.state {
+        State::Unknown(reason) => is_contradicted(reason) && reason != NOT_RUN_YET,
+        _ => false,
+    };
+    intervals.iter().filter(in_doubt).map(|interval| (interval.from, interval.to)).collect()
 }
 
 /// The VM of a thread that had the CPU of one of a VM's threads, `of`.
