@@ -198,6 +198,10 @@ scenarios! {
     a_guest_of_kvm_out_of_quota_is_stolen_from: "kvm-quota",
     a_guest_of_kvm_that_is_stopped_by_its_monitor_is_paused: "kvm-paused",
     a_vhost_thread_without_cpu_is_the_backend: "kvm-vhost-starved",
+    a_limit_of_writes_in_flight_is_the_block_queue: "disk-wbt",
+    a_device_without_a_tag_is_no_limit_of_writes: "disk-out-of-tags",
+    a_group_that_may_read_little_is_held_back: "disk-io-max",
+    a_group_without_budget_waits_for_it: "disk-io-cost",
 }
 
 /// Cases that are left to `lab run` and `lab score`, and why.

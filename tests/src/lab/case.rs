@@ -10,7 +10,7 @@ use super::receive::ReceiveFault;
 use super::software::{Real, Software};
 use super::truth::Counter;
 use super::vmm::{Guest, Part};
-use super::workload::{EventLoop, Medium, ServeFault, VmFault, signature};
+use super::workload::{EventLoop, Hold, Medium, ServeFault, VmFault, signature};
 use super::world::{BONDED, Link, PNIC, Shape, VNIC};
 
 /// A check that takes longer than this is slow, ms.
@@ -267,8 +267,8 @@ pub enum Fault {
     MemoryLimit,
     /// A file system in user space answers late.
     LateFile,
-    /// The server's device takes long over each request.
-    SlowDevice,
+    /// The server's requests to its device take long.
+    SlowDevice(Hold),
     /// A program looks at the server's memory, and has hardly any CPU to do so.
     Inspector,
     /// The route to the server becomes a black hole.
@@ -1931,7 +1931,7 @@ pub const CASES: &[Case] = &[
         name: "device-completes-late",
         claim: "the serving thread reads from a device whose timer completes each request late",
         server: in_server(ServeFault::FileReadDirect),
-        fault: Fault::SlowDevice,
+        fault: Fault::SlowDevice(Hold::Device),
         fault_ms: 200,
         expect: slow(&["storage.block_queue"], "nullb"),
         twin_of: Some("handler-sleeps"),
@@ -2290,6 +2290,58 @@ pub const CASES: &[Case] = &[
         twin_of: Some("kvm-starved"),
         proof: Counter::VhostRunDelay,
         ..KVM
+    },
+    Case {
+        name: "disk-wbt",
+        claim: "the serving thread syncs many pages, of which the kernel lets few be written at once (wbt)",
+        server: in_server(ServeFault::FileWriteScattered),
+        fault: Fault::SlowDevice(Hold::Writes),
+        fault_ms: 200,
+        // The last turn's pages are under writeback.
+        expect: slow(&["storage.block_queue", "storage.writeback"], "nullb"),
+        twin_of: Some("disk-out-of-tags"),
+        proof: Counter::BeforeDevice,
+        part: Some("the device's limit of writes in flight (wbt)"),
+        needs: NULL_BLK,
+        ..QUIET
+    },
+    Case {
+        name: "disk-out-of-tags",
+        claim: "the serving thread syncs many pages, of which the device takes few at once",
+        server: in_server(ServeFault::FileWriteScattered),
+        fault: Fault::SlowDevice(Hold::Tags),
+        fault_ms: 200,
+        // The last turn's pages are under writeback.
+        expect: slow(&["storage.block_queue", "storage.writeback"], "nullb"),
+        twin_of: Some("disk-wbt"),
+        proof: Counter::BeforeDevice,
+        needs: NULL_BLK,
+        ..QUIET
+    },
+    Case {
+        name: "disk-io-max",
+        claim: "the serving thread reads from a device, and its cgroup may read little (io.max)",
+        server: in_server(ServeFault::FileReadDirect),
+        fault: Fault::SlowDevice(Hold::GroupLimit),
+        fault_ms: 200,
+        expect: slow(&["storage.block_queue"], "whylag-lab-"),
+        twin_of: Some("device-completes-late"),
+        proof: Counter::BeforeDevice,
+        needs: NULL_BLK,
+        ..QUIET
+    },
+    Case {
+        name: "disk-io-cost",
+        claim: "the serving thread reads from a device, which its cgroup has no budget for (io.cost)",
+        server: in_server(ServeFault::FileReadDirect),
+        fault: Fault::SlowDevice(Hold::GroupCost),
+        fault_ms: 200,
+        expect: slow(&["storage.block_queue"], "whylag-lab-"),
+        twin_of: Some("disk-io-max"),
+        proof: Counter::CostWait,
+        part: Some("its cgroup's io.cost budget"),
+        needs: NULL_BLK,
+        ..QUIET
     },
 ];
 

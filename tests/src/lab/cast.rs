@@ -10,7 +10,7 @@ use super::process::{Launcher, Process};
 use super::receive::{STORM_FILTERS, start_storm};
 use super::software::{Real, fetch, server_dir};
 use super::vmm;
-use super::workload::{PORT, SERVED_FILE};
+use super::workload::{COLD, PORT, SERVED_FILE, device_number};
 use super::world::{PNIC, POD_NIC, VNIC, World};
 use anyhow::{Context, Result};
 use rustix::pipe::fcntl_setpipe_size;
@@ -60,7 +60,7 @@ impl Disk {
             Fault::NeighbourWrites => &["disk", "--limit-dirty", "--write-much"],
             Fault::FullQueue => &["disk", "--fill-queue"],
             Fault::LateFile => &["fuse"],
-            Fault::SlowDevice => &["slow-device"],
+            Fault::SlowDevice(_) => &["slow-device"],
             fault if fault.freezes_disk() => &["disk"],
             _ => return Ok(None),
         };
@@ -68,8 +68,8 @@ impl Disk {
         // Not on the leash: it has to outlive a lab that is killed.
         let mut command = Command::new(&launcher.lab);
         command.arg("role").args(role).arg("--dir").arg(&dir);
-        if case.fault == Fault::SlowDevice {
-            command.arg(format!("--delay-ms={}", case.fault_ms));
+        if let Fault::SlowDevice(hold) = case.fault {
+            command.args([format!("--delay-ms={}", case.fault_ms), format!("--hold={}", hold.name())]);
         }
         if case.fault.freezes_disk() {
             command.arg(format!("--medium={}", case.disk.name()));
@@ -79,6 +79,12 @@ impl Disk {
 }
 
 impl Disk {
+    /// The device itself, where the server uses that: its number as sysfs has it.
+    pub(super) fn number(&self) -> Result<String> {
+        let device = self.dir.join("mount").join(COLD);
+        device_number(&device)
+    }
+
     /// A file on it.
     fn file(&self) -> PathBuf {
         self.dir.join("mount").join(SERVED_FILE)

@@ -1,5 +1,5 @@
 //! Cgroups of our own: a CPU quota, in version 1 or 2, whichever holds the cpu controller, and in
-//! version 1 a limit of memory and a freezer.
+//! version 1 a limit of memory and a freezer, in version 2 a limit and a price of requests.
 //!
 //! Its name says who made it, so that the next run can remove what a killed lab left.
 
@@ -12,6 +12,10 @@ use std::time::{Duration, Instant};
 const PREFIX: &str = "whylag-lab-";
 /// Period of the quota, µs.
 const PERIOD_US: u32 = 100_000;
+/// What the lab reads at a time.
+const PAGE_BYTES: u128 = 4_096;
+/// Has `io.stat` tell more.
+const TELL_OF_WAITS: &str = "/sys/module/blk_cgroup/parameters/blkcg_debug_stats";
 /// Until a freezer's threads stand still.
 const FREEZE_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -35,6 +39,10 @@ pub struct CpuGroup(Group);
 /// A cgroup with little memory.
 #[derive(Debug)]
 pub struct MemoryGroup(Group);
+
+/// A cgroup whose requests to a device can be held back.
+#[derive(Debug)]
+pub struct IoGroup(Group);
 
 /// A cgroup that can be frozen.
 #[derive(Debug)]
@@ -175,6 +183,70 @@ impl MemoryGroup {
     pub fn failures(&self) -> Result<u64> {
         let text = fs::read_to_string(self.0.dir.join("memory.failcnt")).context("read memory.failcnt")?;
         text.trim().parse().context("parse memory.failcnt")
+    }
+}
+
+impl IoGroup {
+    /// Whether this host has one.
+    #[must_use]
+    pub fn exists() -> bool {
+        let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+        matches!(controller(&mounts, "io"), Some((Version::V2, _)))
+    }
+
+    /// Makes one.
+    ///
+    /// # Errors
+    /// This host has no io controller, or it is not ours to use.
+    pub fn create() -> Result<Self> {
+        Group::create("io").map(Self)
+    }
+
+    /// Moves a process into it.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn add(&self, process: u32) -> Result<()> {
+        self.0.add(process)
+    }
+
+    /// Of a device, with this number, one page may be read in `time`.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn limit(&self, device: &str, time: Duration) -> Result<()> {
+        let bytes = (PAGE_BYTES * 1_000).div_ceil(time.as_millis().max(1));
+        self.0.write("io.max", &format!("{device} rbps={bytes}"))
+    }
+
+    /// A read costs about `time` of a device that all groups share.
+    ///
+    /// # Errors
+    /// The kernel refuses it, or does not tell of waits.
+    pub fn price(&self, device: &str, time: Duration) -> Result<()> {
+        let reads = (1_000 / time.as_millis().max(1)).max(1);
+        let model = format!("ctrl=user model=linear rbps=1000000000 rseqiops={reads} rrandiops={reads}");
+        let write = |file: &Path, text: &str| {
+            fs::write(file, text).with_context(|| format!("write {text} to {}", file.display()))
+        };
+        let root = self.0.dir.parent().context("a group has a parent")?;
+        write(&root.join("io.cost.model"), &format!("{device} {model} wbps=1000000000 wseqiops=1000 wrandiops=1000"))?;
+        // It may neither be faster nor slower than that, and its periods are short.
+        let quality = "enable=1 ctrl=user rpct=0.00 rlat=10000 wpct=0.00 wlat=10000 min=100.00 max=100.00";
+        write(&root.join("io.cost.qos"), &format!("{device} {quality}"))?;
+        write(Path::new(TELL_OF_WAITS), "Y")
+    }
+
+    /// How long requests to a device waited for budget.
+    ///
+    /// # Errors
+    /// The group is gone.
+    pub fn cost_wait_ns(&self, device: &str) -> Result<u64> {
+        let stat = fs::read_to_string(self.0.dir.join("io.stat")).context("read io.stat")?;
+        let line = stat.lines().find_map(|line| line.strip_prefix(device)?.strip_prefix(' '));
+        let mut words = line.unwrap_or_default().split(' ');
+        let wait = words.find_map(|word| word.strip_prefix("cost.wait=")?.parse::<u64>().ok());
+        Ok(wait.unwrap_or(0) * 1_000)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a case needs of the machine that not every machine has, and what this one lacks of it.
 
 use super::case::{Case, Fault, Server};
-use super::cgroup::{CpuGroup, FreezerGroup, MemoryGroup};
+use super::cgroup::{CpuGroup, FreezerGroup, IoGroup, MemoryGroup};
 use super::firewall;
 use super::software::fetch;
 use super::workload::DISK_THROTTLE;
@@ -118,6 +118,7 @@ fn missing(case: &Case) -> Option<&'static str> {
             Some("cpu controller that takes single threads of a VMM: of version 1, or of the root of version 2")
         }
         Fault::MemoryLimit if !MemoryGroup::exists() => Some("memory controller of version 1"),
+        Fault::SlowDevice(hold) if hold.is_by_group() && !IoGroup::exists() => Some("io controller of version 2"),
         Fault::LateFile => lacks("/dev/fuse"),
         fault if fault.freezes_disk() => lacks(DISK_THROTTLE),
         _ => None,

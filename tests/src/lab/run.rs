@@ -2,7 +2,7 @@
 
 use super::case::{Case, Fault, Server};
 use super::cast::{Disk, start_client, start_server, start_shipper, start_troublemaker};
-use super::cgroup::{CpuGroup, FreezerGroup, MemoryGroup};
+use super::cgroup::{CpuGroup, FreezerGroup, IoGroup, MemoryGroup};
 use super::clock::{mono_ns, wall_offset_ns};
 use super::firewall;
 use super::halves::{Halves, Inside};
@@ -13,6 +13,7 @@ use super::truth::{Counter, Proof};
 use super::vmm::threads::Threads;
 use super::vmm::{self, Part};
 use super::whylag::{Attach, Said, Whylag};
+use super::workload::Hold;
 use super::world::{POD_NIC, VNIC, World};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
@@ -93,6 +94,7 @@ pub struct Rig {
     group: Option<CpuGroup>,
     memory: Option<MemoryGroup>,
     freezer: Option<FreezerGroup>,
+    io: Option<IoGroup>,
     world: World,
     checks: Vec<Check>,
     window: Window,
@@ -148,6 +150,24 @@ fn limit_server(case: &Case, group: &CpuGroup, server: u32) -> Result<()> {
     Threads::of(server)?.part(Part::Vcpus).into_iter().try_for_each(|thread| group.add_thread(thread))
 }
 
+/// The server's cgroup, if that is what holds its requests back.
+fn hold_back(case: &Case, server: u32, disk: Option<&Disk>) -> Result<Option<IoGroup>> {
+    let Fault::SlowDevice(hold) = case.fault else { return Ok(None) };
+    if !hold.is_by_group() {
+        return Ok(None);
+    }
+    let device = disk.context("the case has a device")?.number()?;
+    let group = IoGroup::create()?;
+    let time = Duration::from_millis(case.fault_ms);
+    if hold == Hold::GroupLimit {
+        group.limit(&device, time)?;
+    } else {
+        group.price(&device, time)?;
+    }
+    group.add(server)?;
+    Ok(Some(group))
+}
+
 fn vcpu_freezer(server: u32) -> Result<FreezerGroup> {
     let group = FreezerGroup::create()?;
     Threads::of(server)?.part(Part::Vcpus).into_iter().try_for_each(|thread| group.add_thread(thread))?;
@@ -183,6 +203,7 @@ impl Rig {
         if let Some(memory) = &memory {
             memory.add(server.id())?;
         }
+        let io = hold_back(case, server.id(), disk.as_ref())?;
         let early = if case.attach_late { Some(start_client(launcher, case, &world)?) } else { None };
         let attach = attach.map(|attach| halves.as_ref().map_or_else(|| attach.clone(), |own| own.recorded(attach)));
         let whylag = attach.map(|attach| attach.start(launcher, &world, case)).transpose()?;
@@ -202,6 +223,7 @@ impl Rig {
             group,
             memory,
             freezer,
+            io,
             world,
             checks,
             window,
@@ -268,6 +290,23 @@ impl Rig {
         self.memory.as_ref().context("the case has no limit of memory")?.failures()
     }
 
+    /// How long requests of the server's cgroup waited for budget.
+    ///
+    /// # Errors
+    /// It has no cgroup of its own, or the kernel does not tell.
+    pub fn cost_wait_ns(&self) -> Result<u64> {
+        let device = self.device()?;
+        self.io.as_ref().context("the case has no cgroup")?.cost_wait_ns(&device)
+    }
+
+    /// Number of the server's device, as sysfs has it.
+    ///
+    /// # Errors
+    /// It has none.
+    pub fn device(&self) -> Result<String> {
+        self.disk.as_ref().context("the case has no device")?.number()
+    }
+
     /// Waits for a quiet period; the 95th percentile of the last one, ns.
     fn control(&mut self) -> Result<u64> {
         let mut p95 = u64::MAX;
@@ -315,7 +354,7 @@ impl Rig {
             | Fault::FullQueue
             | Fault::MemoryLimit
             | Fault::LateFile
-            | Fault::SlowDevice
+            | Fault::SlowDevice(_)
             | Fault::AskedOnFrozenDisk(_) => self.freeze_disk(ms),
             Fault::Inspector => self.inspect_server(ms),
             Fault::Shipper => self.stall_shipper(ms),

@@ -13,6 +13,7 @@ use super::world::{PNIC, VNIC};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::path::Path;
 
 /// Counts of all namespaces together.
 const ARP_CACHE: &str = "/proc/net/stat/arp_cache";
@@ -85,6 +86,11 @@ pub enum Counter {
     BacklogDrops,
     /// Packets that the host's tracking of connections dropped, `/proc/net/stat/nf_conntrack`.
     ConnectionDrops,
+    /// How long requests of the server's cgroup waited for budget, `io.stat` (`cost.wait`), ns.
+    CostWait,
+    /// How long the fault lasted by its own log, less what a request took at the device by
+    /// `/sys/dev/block/X/stat`, ns.
+    BeforeDevice,
     /// Packets that a rule of nftables dropped, by its own counter.
     RuleDrops,
 }
@@ -153,6 +159,8 @@ impl Counter {
             Self::BacklogDrops => "softnet_stat dropped",
             Self::ConnectionDrops => "nf_conntrack drop",
             Self::RuleDrops => "nft counter",
+            Self::CostWait => "io.stat cost.wait, ns",
+            Self::BeforeDevice => "fault's own log less the time of a request by the device's stat, ns",
         }
     }
 
@@ -190,6 +198,8 @@ impl Counter {
             Self::BacklogDrops => sum_of_column(read(SOFTNET)?.lines(), 1),
             Self::ConnectionDrops => by_cpu(&rig.world().host.proc_net("stat/nf_conntrack")?, "drop"),
             Self::RuleDrops => path::dropped_by_rule(rule_of(rig))?,
+            Self::CostWait => rig.cost_wait_ns()?,
+            Self::BeforeDevice => rig.fault_ns().saturating_sub(device_ns(&rig.device()?)?),
             Self::VcpuTime => Threads::of(rig.server_id())?.schedstat(Part::Vcpus, 0)?,
             Self::VcpuRunDelay => Threads::of(rig.server_id())?.schedstat(Part::Vcpus, 1)?,
             Self::VmmRunDelay => Threads::of(rig.server_id())?.schedstat(Part::MainLoop, 1)?,
@@ -212,6 +222,8 @@ impl Counter {
             | Self::ConsumerCpuTime
             | Self::ConsumerRunDelay
             | Self::TroublemakerKernelTime
+            | Self::CostWait
+            | Self::BeforeDevice
             | Self::VcpuTime
             | Self::VcpuRunDelay
             | Self::VmmRunDelay
@@ -277,6 +289,21 @@ fn schedstat_of(process: u32, field: usize) -> Result<u64> {
 fn not_forwarded(text: &str) -> u64 {
     let field = |name| snmp(text, "Ip:", name);
     field("InReceives").saturating_sub(field("InDelivers") + field("ForwDatagrams"))
+}
+
+/// How long a device's requests took on average, reads or writes, whichever is more.
+fn device_ns(number: &str) -> Result<u64> {
+    let stat = Path::new("/sys/dev/block").join(number).join("stat");
+    let text = fs::read_to_string(&stat).with_context(|| format!("read {}", stat.display()))?;
+    Ok(mean_request_ns(&text))
+}
+
+/// Fields are counts of requests, of those that were merged, of sectors, and milliseconds; for reads,
+/// then for writes. <https://docs.kernel.org/block/stat.html>
+fn mean_request_ns(stat: &str) -> u64 {
+    let fields: Vec<u64> = stat.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+    let mean = |first: usize| Some(fields.get(first + 3)? * 1_000_000 / fields.get(first)?.max(&1));
+    mean(0).max(mean(4)).unwrap_or(0)
 }
 
 /// The kernel thread that receives for the pod.
@@ -357,7 +384,14 @@ fn snmp(text: &str, protocol: &str, field: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{by_cpu, descendants, parent_of, snmp, softirq_ns, sum_of_column, tx_dropped};
+    use super::{by_cpu, descendants, mean_request_ns, parent_of, snmp, softirq_ns, sum_of_column, tx_dropped};
+
+    #[test]
+    fn a_device_s_requests_take_what_it_says_on_average() {
+        assert_eq!(mean_request_ns("2 0 16 400 160 0 1280 19200 0 1200 19600"), 200_000_000);
+        assert_eq!(mean_request_ns("0 0 0 0 160 0 1280 19200 0 1200 19200"), 120_000_000);
+        assert_eq!(mean_request_ns(""), 0);
+    }
 
     #[test]
     fn this_process_descends_from_its_parent_and_not_from_itself() {

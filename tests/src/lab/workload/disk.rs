@@ -302,7 +302,7 @@ fn device_of(dir: &Path) -> Result<PathBuf> {
 }
 
 /// Major and minor number of a device.
-fn number(device: &Path) -> Result<String> {
+pub(in crate::lab) fn number(device: &Path) -> Result<String> {
     let number = stat(device).with_context(|| format!("look at {}", device.display()))?.st_rdev;
     Ok(format!("{}:{}", major(number), minor(number)))
 }

@@ -1,10 +1,11 @@
 //! What a handler does with a file.
 
+use super::slow_device::{ROOM, TURNS};
 use anyhow::{Context, Result};
 use rustix::fs::{Advice, OFlags, fadvise};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Name of a file on the lab's disk that lies in no cache.
@@ -38,6 +39,15 @@ pub(super) fn write_much(path: &Path) -> Result<()> {
         file.write_all(&[1; CHUNK_BYTES]).context("write to the file")?;
     }
     Ok(())
+}
+
+/// Pages that lie apart, so that each is a request of its own, and waits for all of them.
+pub(super) fn write_scattered(path: &Path) -> Result<()> {
+    let file = OpenOptions::new().write(true).open(path.with_file_name(COLD)).context("open the file")?;
+    for page in 0..TURNS * ROOM {
+        file.write_all_at(&[5; 4096], page as u64 * 8_192).context("write to the file")?;
+    }
+    file.sync_data().context("sync the file")
 }
 
 /// Nothing to write back, and a transaction to commit.

@@ -30,11 +30,12 @@ mod vm;
 pub use client::{ClientArgs, PAYLOAD_BYTES, PORT, signature};
 use client::{HTTP_PATH_BYTES, MARK};
 pub use disk::Medium;
-pub(super) use disk::THROTTLE as DISK_THROTTLE;
+pub(super) use disk::{THROTTLE as DISK_THROTTLE, number as device_number};
 pub use event_loop::EventLoop;
 pub(super) use file::COLD;
 pub(super) use fuse::FILE as SERVED_FILE;
 pub use serve::{ServeArgs, ServeFault};
+pub use slow_device::Hold;
 pub use vm::{VmFault, open_tap};
 
 use super::message::{Announcement, announce};

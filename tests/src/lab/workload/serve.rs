@@ -52,6 +52,8 @@ pub enum ServeFault {
     FileSync,
     /// The handler writes more to a file than may be dirty.
     FileWrite,
+    /// The handler writes pages that lie apart, and syncs the file.
+    FileWriteScattered,
     /// The handler creates a file and makes its name last.
     FileCommit,
     /// The handler reads a file past the page cache.
@@ -96,6 +98,7 @@ impl ServeFault {
             Self::Resolve => "resolve",
             Self::FileSync => "file-sync",
             Self::FileWrite => "file-write",
+            Self::FileWriteScattered => "file-write-scattered",
             Self::FileCommit => "file-commit",
             Self::FileReadDirect => "file-read-direct",
             Self::FileReadMapped => "file-read-mapped",
@@ -444,6 +447,7 @@ impl Server {
             ServeFault::Resolve => self.try_strike(|time| self.resolve(time))?,
             ServeFault::FileSync => self.try_strike(|_| file::write_and_sync(self.file()?))?,
             ServeFault::FileWrite => self.try_strike(|_| file::write_much(self.file()?))?,
+            ServeFault::FileWriteScattered => self.try_strike(|_| file::write_scattered(self.file()?))?,
             ServeFault::FileCommit => self.try_strike(|_| file::create_and_commit(self.file()?))?,
             ServeFault::FileReadDirect => self.try_strike(|_| file::read_directly(self.file()?))?,
             ServeFault::FileReadMapped => self.try_strike(|_| memory::touch_file(self.file()?))?,

@@ -1,4 +1,5 @@
-//! A block device that takes long over each request: a `null_blk`, whose timer completes them.
+//! A block device that takes long over requests, or in front of which they are held back: a
+//! `null_blk`, whose timer completes them.
 //!
 //! It would outlive the lab, so this program is not on the leash; the machine is the lab's alone.
 
@@ -20,6 +21,62 @@ const CONFIG: &str = "/sys/kernel/config";
 const BY_TIMER: &str = "2";
 /// Its size, MiB.
 const SIZE_MIB: &str = "64";
+/// Writes that fill the device's room so often, one after the other.
+pub(super) const TURNS: usize = 10;
+/// Requests that the device takes at once, or that may be written at once.
+pub(super) const ROOM: usize = 16;
+/// With so many, three quarters of them, the most that may ever be written at once, are hardly more.
+/// <https://github.com/torvalds/linux/blob/v6.12/block/blk-rq-qos.c#L106> (`rq_depth_scale_up`)
+const ROOM_FOR_MORE: usize = 22;
+
+/// What holds a request up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Hold {
+    /// The device itself.
+    Device,
+    /// Its limit of buffered writes in flight (wbt).
+    Writes,
+    /// It takes no more requests at once.
+    Tags,
+    /// A limit of the server's cgroup, `io.max`.
+    GroupLimit,
+    /// What requests of the server's cgroup cost, `io.cost`.
+    GroupCost,
+}
+
+impl Hold {
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Writes => "writes",
+            Self::Tags => "tags",
+            Self::GroupLimit => "group-limit",
+            Self::GroupCost => "group-cost",
+        }
+    }
+
+    /// Whether it is the server's cgroup that does.
+    #[must_use]
+    pub const fn is_by_group(self) -> bool {
+        matches!(self, Self::GroupLimit | Self::GroupCost)
+    }
+
+    /// How long the device itself takes over a request, so that the fault lasts for `ms`.
+    const fn device_ms(self, ms: u64) -> u64 {
+        match self {
+            Self::Device => ms,
+            Self::Writes | Self::Tags => ms / TURNS as u64,
+            Self::GroupLimit | Self::GroupCost => 1,
+        }
+    }
+
+    /// Requests that the device takes at once.
+    const fn room(self) -> usize {
+        if matches!(self, Self::Writes) { ROOM_FOR_MORE } else { ROOM }
+    }
+}
 
 /// Options of `lab role slow-device`.
 #[derive(Debug, clap::Args)]
@@ -27,9 +84,12 @@ pub struct SlowDeviceArgs {
     /// Directory that is made for it, and removed.
     #[arg(long)]
     dir: PathBuf,
-    /// Time that it takes over a request.
+    /// For how long a fault lasts.
     #[arg(long)]
     delay_ms: u64,
+    /// What holds requests up.
+    #[arg(long, default_value = "device")]
+    hold: Hold,
 }
 
 pub(super) fn slow_device(args: &SlowDeviceArgs) -> Result<()> {
@@ -64,14 +124,33 @@ impl Device {
         let settings = devices.join(format!("nullb-{}", std::process::id()));
         fs::create_dir(&settings).with_context(|| format!("create {}", settings.display()))?;
         let device = Self { settings, dir: args.dir.clone() };
-        let time = (args.delay_ms * 1_000_000).to_string();
-        for (name, value) in [("irqmode", BY_TIMER), ("completion_nsec", &time), ("size", SIZE_MIB), ("power", "1")] {
-            fs::write(device.settings.join(name), value).with_context(|| format!("set its {name}"))?;
+        device.start(args)?;
+        let node = device.node()?;
+        set_queue(&node, "scheduler", "none")?;
+        if matches!(args.hold, Hold::Writes | Hold::Tags) {
+            // What it aims at for reads, of which there are none here; 0 is no limit of writes at all.
+            set_queue(&node, "wbt_lat_usec", if args.hold == Hold::Writes { "2000" } else { "0" })?;
         }
         let file = args.dir.join("mount").join(COLD);
         fs::create_dir_all(args.dir.join("mount")).with_context(|| format!("create {}", args.dir.display()))?;
-        symlink(device.node()?, file).context("link to the device")?;
+        symlink(node, file).context("link to the device")?;
         Ok(device)
+    }
+
+    fn start(&self, args: &SlowDeviceArgs) -> Result<()> {
+        let time = (args.hold.device_ms(args.delay_ms) * 1_000_000).to_string();
+        let room = args.hold.room().to_string();
+        let settings = [
+            ("irqmode", BY_TIMER),
+            ("completion_nsec", &time),
+            ("size", SIZE_MIB),
+            ("submit_queues", "1"),
+            ("hw_queue_depth", &room),
+            ("power", "1"),
+        ];
+        settings.iter().try_for_each(|(name, value)| {
+            fs::write(self.settings.join(name), value).with_context(|| format!("set its {name}"))
+        })
     }
 
     /// Newer kernels name it as its settings are.
@@ -81,6 +160,13 @@ impl Device {
         let node = own.filter(|node| node.exists());
         Ok(node.unwrap_or_else(|| PathBuf::from(format!("/dev/nullb{}", index.trim()))))
     }
+}
+
+/// Sets what is known as `name` of a device's queue.
+fn set_queue(node: &Path, name: &str, value: &str) -> Result<()> {
+    let device = node.file_name().context("a device has a name")?;
+    let file = Path::new("/sys/block").join(device).join("queue").join(name);
+    fs::write(&file, value).with_context(|| format!("write {value} to {}", file.display()))
 }
 
 impl Drop for Device {
