@@ -15,9 +15,15 @@ use std::fmt::Debug;
 
 const ACTORS: [Actor; 3] = [SERVER, WORKER, THIRD];
 const BLOCK: &str = "__schedule io_schedule blk_mq_get_tag submit_bio";
+const LOCK: &str = "__schedule schedule_preempt_disabled __mutex_lock ext4_file_write_iter vfs_write";
+const DIRTY: &str = "__schedule io_schedule_timeout balance_dirty_pages generic_perform_write vfs_write";
 /// [`FUTEX`] in the list below.
 const ON_FUTEX: usize = 1;
-const FRAMES: [&str; 6] = [RECEIVE, FUTEX, EPOLL, NANOSLEEP, PIPE, BLOCK];
+const FRAMES: [&str; 8] = [RECEIVE, FUTEX, EPOLL, NANOSLEEP, PIPE, BLOCK, LOCK, DIRTY];
+const READS: &str = "__schedule io_schedule __iomap_dio_rw iomap_dio_rw ext4_file_read_iter vfs_read";
+const DISK: u32 = 7 << 20 | 1;
+/// Softirqs that take longer have a record of their own.
+const LONG_SOFTIRQ: u64 = MS;
 
 /// What ends a slice, and what comes before the next.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +35,21 @@ enum Then {
     Preempted { queued: u64, throttled: u64 },
     /// Stopped, continued by a timer, runnable.
     Stopped { us: u64, queued: u64 },
+    /// Asks another service, is asleep until a packet comes from it, runnable, and takes that.
+    Asks { us: u64, port: u32, queued: u64 },
+    /// Asleep for its own request to a disk, which waits for the driver first; runnable.
+    Reads { us: u64, waits: u64, queued: u64 },
+}
+
+/// What a slice holds that is not the thread's own work, in its middle.
+#[derive(Debug, Clone, Copy)]
+enum Inside {
+    Work,
+    /// Only the server's CPU has any.
+    Softirq(u64),
+    Reclaim(u64),
+    /// For a lock of a kind that tells its owner, or not.
+    Spin(u64, bool),
 }
 
 /// A slice on a CPU, of which the hypervisor took a part, and what follows.
@@ -36,6 +57,7 @@ enum Then {
 struct Turn {
     runs: u64,
     stolen: u64,
+    inside: Inside,
     then: Then,
 }
 
@@ -57,9 +79,45 @@ fn turn() -> impl Strategy<Value = Turn> {
         3 => (time(), prop_oneof![4 => Just(0), 1 => time()])
             .prop_map(|(queued, throttled)| Then::Preempted { queued, throttled: throttled.min(queued) }),
         1 => (time(), time()).prop_map(|(us, queued)| Then::Stopped { us, queued }),
+        1 => (time(), prop_oneof![Just(53), Just(6_379)], time())
+            .prop_map(|(us, port, queued)| Then::Asks { us, port, queued }),
+        1 => (time(), time(), time()).prop_map(|(us, waits, queued)| Then::Reads { us, waits: waits.min(us), queued }),
     ];
     let stolen = prop_oneof![4 => Just(0), 1 => time()];
-    (time(), stolen, then).prop_map(|(runs, stolen, then)| Turn { runs: runs + stolen, stolen, then })
+    let inside = prop_oneof![
+        6 => Just(Inside::Work),
+        1 => time().prop_map(Inside::Softirq),
+        1 => time().prop_map(Inside::Reclaim),
+        1 => (time(), proptest::bool::ANY).prop_map(|(us, told)| Inside::Spin(us, told)),
+    ];
+    (time(), stolen, inside, then).prop_map(|(runs, stolen, inside, then)| Turn {
+        runs: runs + stolen + inside.time(),
+        stolen,
+        inside,
+        then,
+    })
+}
+
+impl Inside {
+    const fn time(self) -> u64 {
+        match self {
+            Self::Work => 0,
+            Self::Softirq(us) | Self::Reclaim(us) | Self::Spin(us, _) => us,
+        }
+    }
+}
+
+impl Then {
+    /// Until the next slice.
+    const fn away(self) -> u64 {
+        match self {
+            Self::Sleeps { us, queued, .. }
+            | Self::Stopped { us, queued }
+            | Self::Asks { us, queued, .. }
+            | Self::Reads { us, queued, .. } => us + queued,
+            Self::Preempted { queued, .. } => queued,
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -107,11 +165,7 @@ fn slices(turns: &[Turn]) -> Vec<Slice> {
     let mut now = MS;
     let slice = |turn: &Turn| {
         let slice = Slice { from: now, to: now + turn.runs };
-        now = slice.to
-            + match turn.then {
-                Then::Sleeps { us, queued, .. } | Then::Stopped { us, queued } => us + queued,
-                Then::Preempted { queued, .. } => queued,
-            };
+        now = slice.to + turn.then.away();
         slice
     };
     turns.iter().map(slice).collect()
@@ -129,15 +183,33 @@ fn told(plan: &Plan) -> Story {
 
 /// Everything that the kernel says of a thread.
 fn tell(story: &mut Story, who: Actor, turns: &[Turn], own: &[Slice], all: &[Vec<Slice>; 3]) {
-    let (mut exec, mut steal, mut throttled) = (50_000, 9_000, 0);
-    story.account(exec, steal).ran(30).throttled(throttled).sleeps(300, who, 1, EPOLL);
+    let (mut exec, mut steal, mut throttled, mut softirq) = (50_000, 9_000, 0, 3_000);
+    story.account(exec, steal).ran(30).throttled(throttled).softirq_total(softirq).sleeps(300, who, 1, EPOLL);
     story.wakes_in(MS - 10, IDLE, who, 0);
     let mut before = IDLE;
+    let mut asked = None;
     for (turn, slice) in turns.iter().zip(own) {
-        story.account(exec, steal).throttled(throttled).runs_after(slice.from, who, before);
+        story.account(exec, steal).throttled(throttled).softirq_total(softirq).runs_after(slice.from, who, before);
+        if let Some(port) = asked.take() {
+            story.calls(slice.from + 4, who, true, port);
+        }
         (exec, steal) = (exec + turn.runs - turn.stolen, steal + turn.stolen);
-        story.account(exec, steal).ran(turn.runs);
+        softirq += happens(story, who, slice, turn.inside);
+        story.account(exec, steal).ran(turn.runs).softirq_total(softirq);
         match turn.then {
+            Then::Asks { us, port, .. } => {
+                story.calls(slice.to - 8, who, false, port).sleeps(slice.to, who, 1, RECEIVE);
+                story.packet_wakes(slice.to + us, who);
+                (asked, before) = (Some(port), IDLE);
+            }
+            Then::Reads { us, waits, .. } => {
+                let (queued, end) = (slice.to - 2, slice.to + us);
+                story.sleeps(slice.to, who, 2, READS).waits_for_file(slice.to, who, DISK, 0);
+                story.wakes_in(end, IDLE, who, 0);
+                let times = [queued, queued, queued + waits, end];
+                story.request_ends(end, IDLE, who, (DISK, false), times);
+                before = IDLE;
+            }
             Then::Sleeps { us, frames, waker, .. } => {
                 story.sleeps(slice.to, who, 1, FRAMES[frames]);
                 let end = slice.to + us;
@@ -158,6 +230,28 @@ fn tell(story: &mut Story, who: Actor, turns: &[Turn], own: &[Slice], all: &[Vec
             }
         }
     }
+}
+
+/// Tells what a slice holds in its middle; how long softirqs took of it.
+fn happens(story: &mut Story, who: Actor, slice: &Slice, inside: Inside) -> u64 {
+    let from = slice.from + (slice.to - slice.from - inside.time()) / 2;
+    let to = from + inside.time();
+    match inside {
+        Inside::Softirq(us) if who == SERVER => {
+            if us >= LONG_SOFTIRQ {
+                story.softirq(from, to, 3);
+            }
+            return us;
+        }
+        Inside::Work | Inside::Softirq(_) => {}
+        Inside::Reclaim(_) => {
+            story.reclaims(from, to, who, 32);
+        }
+        Inside::Spin(us, told) => {
+            story.spins((from, to), who, (us, 1), (0, told.then_some(HOG)));
+        }
+    }
+    0
 }
 
 /// The server reads 6 µs after it got a CPU; it or another answers 6 µs before that leaves one.
@@ -193,11 +287,16 @@ fn main_cause(judged: &Judged) -> Option<&'static str> {
     is_near.then(|| longest.name())
 }
 
-/// While a check is open, nothing contradicts a thread that still seems to sleep; and what the
-/// hypervisor took of a slice is told only when that ends.
+/// While a check is open, nothing contradicts a thread that still seems to sleep. What the hypervisor or
+/// a softirq took of a slice is told for sure only when that ends. What a thread did on its CPU beside its
+/// own work is told by a record of that alone.
 fn is_known_gap(plan: &Plan, lost: &str) -> bool {
+    let lost_is = |kind: &str| lost.starts_with(&format!("Some({kind})"));
     let stolen = plan.turns.iter().flatten().any(|turn| turn.stolen >= MS);
-    (plan.open && lost.contains("Waking")) || (stolen && lost.contains("SwitchOut"))
+    (lost_is("Waking") && plan.open)
+        || (lost_is("SwitchOut") && stolen)
+        || (lost_is("Softirq") && (plan.open || plan.behind == 0))
+        || ["Reclaim", "LockSpin"].into_iter().any(lost_is)
 }
 
 fn compare(plan: &Plan, complete: &Judged, what: &dyn Debug, judged: &Judged) -> Result<(), TestCaseError> {
@@ -233,8 +332,13 @@ fn missed(plan: &Plan) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// Stories of each kind; `WHYLAG_STORIES` asks for more.
+fn cases() -> u32 {
+    std::env::var("WHYLAG_STORIES").ok().and_then(|count| count.parse().ok()).unwrap_or(60)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn no_record_is_missed_unnoticed(plan in plan()) {
@@ -275,7 +379,7 @@ fn the_stories_are_told_apart_while_they_are_complete() {
 }
 
 const fn slice(runs: u64, then: Then) -> Turn {
-    Turn { runs, stolen: 0, then }
+    Turn { runs, stolen: 0, inside: Inside::Work, then }
 }
 
 const fn sleeps(us: u64, frames: usize, waker: usize, queued: u64) -> Then {
