@@ -532,7 +532,7 @@ fn locked_by_flush() -> Story {
     const DISK: u32 = 8 << 20 | 1;
     let mut story = locked();
     story.hooks(&[PI.as_slice(), &["file_wait"]].concat());
-    story.fact(0, crate::event::Fact::Device { number: DISK, name: "sda1".to_owned() });
+    story.fact(0, Fact::Device { number: DISK, name: "sda1".to_owned() });
     story.sleeps(1_100, QEMU, 2, "io_schedule_timeout balance_dirty_pages vfs_write");
     story.waits_for_file(1_100, QEMU, DISK, 1).wakes(94 * MS, HOG, QEMU).runs(94 * MS + 5, QEMU);
     (10..20).for_each(|us| {
@@ -543,7 +543,7 @@ fn locked_by_flush() -> Story {
 
 #[test]
 fn a_flush_that_holds_a_vm_up_is_told_with_the_vm_and_its_checks() {
-    let tap = crate::attribution::story::TAP;
+    let tap = TAP;
     let mut stalls = Stalls::default();
     for id in 1..=3 {
         let mut story = locked_by_flush();
