@@ -16,6 +16,8 @@ fn readdress(world: &World, add: &str, device: &str) {
         ip(&format!("-n {namespace} {add}"));
         ip(&format!("-n {namespace} addr add {address} dev {device}"));
         ip(&format!("-n {namespace} link set {device} up"));
+        // It would answer with its own link address for those of the device above it.
+        ip(&format!("-n {namespace} link set v0 arp off"));
     }
 }
 
