@@ -212,7 +212,7 @@ fn fingerprint(skb: u64) -> u64 {
     let at = offsets();
     let network: u16 = read::untyped(skb, at.sk_buff_network_header);
     let header = read::untyped::<u64>(skb, at.sk_buff_head).wrapping_add(network.into());
-    let [begin, middle, end]: [u64; 3] = read::untyped(header, 0);
+    let [begin, middle, end] = [0, 8, 16].map(|offset| read::untyped::<u64>(header, offset));
     let behind = if begin & 0xf0 == 0x60 { read::untyped::<u64>(header, 40) & PORTS } else { 0 };
     let words = [begin & WITHOUT_CLASS, middle & WITHOUT_CHECKSUM, end, behind];
     let mixed = words.iter().fold(0, |mixed: u64, word| (mixed ^ word).wrapping_mul(SPREAD));

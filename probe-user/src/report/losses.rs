@@ -118,7 +118,7 @@ fn unseen(report: &Report) -> Markup {
     html! {
         @if !without.is_empty() {
             h3 { "Not attached in this run" }
-            ul { @for (hook, tells) in without { li { code { (hook) } ", which " (tells) } } }
+            ul { @for (hook, tells) in without { li { code { (hook) } ", which tells " (tells) } } }
         }
     }
 }
