@@ -20,6 +20,8 @@ const ATTACH_PATIENCE: Duration = Duration::from_secs(30);
 const SLOW_ATTACH_PATIENCE: Duration = Duration::from_secs(10);
 /// Until it has written its last line after an interrupt.
 const FINISH_PATIENCE: Duration = Duration::from_secs(15);
+/// The same on an emulated machine, for each time that it is slower.
+const SLOW_FINISH_PATIENCE: Duration = Duration::from_secs(5);
 /// It ends by itself if nobody ends it.
 const LONGEST_RUN: &str = "60s";
 
@@ -38,6 +40,8 @@ pub struct Whylag {
     child: Child,
     out: Receiver<String>,
     err: Receiver<String>,
+    /// For how long it may still speak after an interrupt.
+    finish: Duration,
 }
 
 /// What a bounded run said.
@@ -112,18 +116,19 @@ impl Attach {
             let _ = std::fs::remove_file(file);
             command.arg("--record").arg(file);
         }
-        let slow = SLOW_ATTACH_PATIENCE.saturating_mul(u32::try_from(case.slowdown).unwrap_or(u32::MAX));
-        Whylag::start(command)?.attached(slow.max(ATTACH_PATIENCE))
+        let slow = |each: Duration| each.saturating_mul(u32::try_from(case.slowdown).unwrap_or(u32::MAX));
+        Whylag::start(command, slow(SLOW_FINISH_PATIENCE).max(FINISH_PATIENCE))?
+            .attached(slow(SLOW_ATTACH_PATIENCE).max(ATTACH_PATIENCE))
     }
 }
 
 impl Whylag {
-    fn start(mut command: Command) -> Result<Self> {
+    fn start(mut command: Command, finish: Duration) -> Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("start whylag")?;
         let out = forward_lines(child.stdout.take().context("standard output is piped")?);
         let err = forward_lines(child.stderr.take().context("standard error is piped")?);
-        Ok(Self { child, out, err })
+        Ok(Self { child, out, err, finish })
     }
 
     fn attached(self, patience: Duration) -> Result<Self> {
@@ -145,7 +150,7 @@ impl Whylag {
     pub fn finish(mut self) -> Result<Said> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).context("a process number")?;
         kill_process(pid, Signal::INT).context("interrupt whylag")?;
-        let lines = drain(&self.out, Instant::now() + FINISH_PATIENCE)?;
+        let lines = drain(&self.out, Instant::now() + self.finish)?;
         let status = self.child.wait().context("wait for whylag")?;
         let complaints: Vec<String> = self.err.try_iter().collect();
         ensure!(status.success(), "whylag ended with {status}: {}", complaints.join(" | "));
