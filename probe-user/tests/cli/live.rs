@@ -248,11 +248,13 @@ impl Attached {
 
     /// Waits until it has said all of these, in any order.
     pub(crate) fn says_all(&self, what: &[&str]) {
-        let mut unsaid = what.to_vec();
+        let (mut unsaid, mut heard) = (what.to_vec(), Vec::new());
         while !unsaid.is_empty() {
             let line = self.said.recv_timeout(PATIENCE);
-            let line = line.unwrap_or_else(|_| panic!("it says within {PATIENCE:?}: {unsaid:?}"));
+            let line =
+                line.unwrap_or_else(|_| panic!("it says within {PATIENCE:?}: {unsaid:?}, and not only {heard:#?}"));
             unsaid.retain(|what| !line.contains(what));
+            heard.push(line);
         }
     }
 
