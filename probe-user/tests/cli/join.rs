@@ -8,13 +8,13 @@ use rustix::process::setpriority_process;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::{Shutdown, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -235,10 +235,13 @@ fn a_sender_that_goes_away_in_the_middle_ends_its_half_and_that_is_told() {
 }
 
 /// A virtual machine's stand-in: frames go between a tap of the host and one that is a NIC in a
-/// namespace of its own, which is the guest. Threads of this process carry them.
+/// namespace of its own, which is the guest. A process of its own carries them and answers: threads of
+/// other tests are none of a VM's.
 struct Machine<'a> {
     world: &'a World,
     guest: String,
+    process: Child,
+    says: Lines<BufReader<ChildStdout>>,
 }
 
 impl<'a> Machine<'a> {
@@ -254,11 +257,25 @@ impl<'a> Machine<'a> {
         ip(&format!("-n {guest} route add default via 10.81.0.1"));
         ip(&format!("-n {peer} route add default via 10.79.0.1"));
         inside(host, || std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap());
-        let outer = inside(host, || open_tap("tap0").unwrap());
-        let inner = inside(&guest, || open_tap("eth0").unwrap());
-        carry(outer.try_clone().unwrap(), inner.try_clone().unwrap());
-        carry(inner, outer);
-        Self { world, guest }
+        let mut process = Command::new(std::env::current_exe().unwrap());
+        process.args(["--ignored", "--exact", "join::is_a_machine", "--nocapture"]);
+        process.env(MACHINE_OF, host).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = process.spawn().unwrap();
+        let mut says = BufReader::new(process.stdout.take().unwrap()).lines();
+        assert!(says.any(|line| line.unwrap().ends_with(READY)), "the machine did not start");
+        Self { world, guest, process, says }
+    }
+
+    /// How long it held the checks with a fault, once all have been answered.
+    fn held(&mut self) -> Vec<(u32, u64)> {
+        let lines = self.says.by_ref().map(Result::unwrap);
+        let numbers = lines.filter_map(|line| line.strip_prefix(HELD).map(str::to_owned)).take(FAULTS.len());
+        numbers
+            .map(|line| {
+                let (check, ns) = line.split_once(' ').unwrap();
+                (check.parse().unwrap(), ns.parse().unwrap())
+            })
+            .collect()
     }
 
     fn attach(&self, half: &str, more: &[&str]) -> Attached {
@@ -285,6 +302,9 @@ impl<'a> Machine<'a> {
 
 impl Drop for Machine<'_> {
     fn drop(&mut self) {
+        // Both fail only if it has ended.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
         ip(&format!("netns del {}", self.guest));
     }
 }
@@ -311,30 +331,53 @@ const LONG_NS: u64 = 200 * MS;
 /// The checks with a fault, and the leaf that it is.
 const FAULTS: [(u32, &str); 3] = [(20, "app.self_wait"), (35, "app.on_cpu"), (50, "app.futex")];
 
+/// The host of the machine that this process is to be.
+const MACHINE_OF: &str = "WHYLAG_TEST_MACHINE_OF";
+/// What the machine says when it carries and answers.
+const READY: &str = "ready";
+/// Before the number of a check that it held, and for how many nanoseconds.
+const HELD: &str = "held ";
+
+/// No test: the process of [`Machine`].
+#[test]
+#[ignore = "a machine that another test starts"]
+fn is_a_machine() {
+    let Ok(host) = std::env::var(MACHINE_OF) else { return };
+    let guest = format!("{host}g");
+    // Ahead of others, and so are all its threads: a VM kept from its CPU is another case.
+    setpriority_process(None, -20).unwrap();
+    let outer = inside(&host, || open_tap("tap0").unwrap());
+    let inner = inside(&guest, || open_tap("eth0").unwrap());
+    carry(outer.try_clone().unwrap(), inner.try_clone().unwrap());
+    carry(inner, outer);
+    let socket = inside(&guest, || UdpSocket::bind("10.81.0.2:4000").unwrap());
+    println!("\n{READY}");
+    for (check, ns) in serve(&socket) {
+        println!("\n{HELD}{check} {ns}");
+    }
+    // The last answers are on their way: it goes with whoever started it.
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
+}
+
 /// Answers checks; of three it sleeps over one, computes over one, and waits for a lock over one. How
 /// long it held those, by its own clock.
-fn serve(guest: &str) -> JoinHandle<Vec<(u32, u64)>> {
-    let socket = inside(guest, || UdpSocket::bind("10.81.0.2:4000").unwrap());
-    thread::spawn(move || {
-        // Ahead of others, and so is whom it starts: a VM kept from its CPU is another case.
-        setpriority_process(None, -20).unwrap();
-        let (mut buffer, mut held) = ([0; 64], Vec::new());
-        for check in 0..CHECKS {
-            let (len, from) = socket.recv_from(&mut buffer).unwrap();
-            let start = Instant::now();
-            match FAULTS.iter().find(|(faulty, _)| *faulty == check) {
-                Some((_, "app.self_wait")) => thread::sleep(LONG),
-                Some((_, "app.on_cpu")) => compute(LONG),
-                Some(_) => wait_for_a_lock(),
-                None => {}
-            }
-            if FAULTS.iter().any(|(faulty, _)| *faulty == check) {
-                held.push((check, u64::try_from(start.elapsed().as_nanos()).unwrap()));
-            }
-            socket.send_to(&buffer[..len], from).unwrap();
+fn serve(socket: &UdpSocket) -> Vec<(u32, u64)> {
+    let (mut buffer, mut held) = ([0; 64], Vec::new());
+    for check in 0..CHECKS {
+        let (len, from) = socket.recv_from(&mut buffer).unwrap();
+        let start = Instant::now();
+        match FAULTS.iter().find(|(faulty, _)| *faulty == check) {
+            Some((_, "app.self_wait")) => thread::sleep(LONG),
+            Some((_, "app.on_cpu")) => compute(LONG),
+            Some(_) => wait_for_a_lock(),
+            None => {}
         }
-        held
-    })
+        if FAULTS.iter().any(|(faulty, _)| *faulty == check) {
+            held.push((check, u64::try_from(start.elapsed().as_nanos()).unwrap()));
+        }
+        socket.send_to(&buffer[..len], from).unwrap();
+    }
+    held
 }
 
 /// Uses CPU time for so long.
@@ -368,7 +411,7 @@ fn taken(line: &Value, cause: &str) -> u64 {
 #[test]
 fn two_live_runs_tell_what_a_check_waited_for_inside_and_how_long_it_was_there() {
     let Some(world) = World::new() else { return };
-    let machine = Machine::new(&world);
+    let mut machine = Machine::new(&world);
     let listening = Listening::new();
     let folder = tempfile::tempdir().unwrap();
     let (host_file, guest_file) = (folder.path().join("host"), folder.path().join("guest"));
@@ -376,12 +419,12 @@ fn two_live_runs_tell_what_a_check_waited_for_inside_and_how_long_it_was_there()
         let count = CHECKS.to_string();
         machine.attach(half, &["--count", &count, "--record", text(file), "--send", &listening.address(half)])
     };
-    let server = serve(&machine.guest);
     let (host, guest) = (run("host", &host_file), run("guest", &guest_file));
     machine.check();
     let (alone, _) = host.end();
     guest.end();
-    let held = server.join().unwrap();
+    let held = machine.held();
+    assert_eq!(held.len(), FAULTS.len());
     assert!(of_type(&alone, "journey").iter().all(|line| line["verdict"]["cause"] != "app.self_wait"));
     let live = listening.end();
     assert_eq!(live.status, 0, "{}", live.stderr);
