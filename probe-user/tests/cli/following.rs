@@ -20,6 +20,9 @@ pub(crate) const STAGES: [&str; 10] = [
     "pnic_queue",
     "pnic_xmit",
 ];
+/// And what of it is seen without the server's read.
+const OUTSIDE_THE_SERVER: [&str; 9] =
+    ["pnic_rx", "vnic_tx", "guest_rx", "sock_enqueue", "app_send", "guest_tx", "vnic_rx", "pnic_queue", "pnic_xmit"];
 const CHECKS: u32 = 100;
 /// Behind so many more answers, those of all checks before have come.
 const ON_THEIR_WAY: u32 = 20;
@@ -45,7 +48,8 @@ impl Stretch {
         Self { what, from, to }
     }
 
-    /// The first check may have been on its way, and the last has not come at its end.
+    /// The first check may have been on its way, and the last has not come at its end. What the server had
+    /// not read yet as the pod was watched hides which of its reads is of which check, until it has caught up.
     pub(crate) fn holds(&self, text: &str) {
         let journeys = of_type(text, "journey");
         let within = |line: &&Value| {
@@ -55,8 +59,9 @@ impl Stretch {
         let journeys: Vec<&Value> = journeys.iter().filter(within).collect();
         let what = self.what;
         assert!(journeys.len() + 2 >= CHECKS as usize, "{what}: {} checks of {CHECKS}", journeys.len());
-        for journey in journeys {
-            assert_eq!(stages(journey), STAGES, "{what}: {journey}");
+        for (number, journey) in journeys.into_iter().enumerate() {
+            let behind_others = number < ON_THEIR_WAY as usize && stages(journey) == OUTSIDE_THE_SERVER;
+            assert!(behind_others || stages(journey) == STAGES, "{what}: {journey}");
             assert_eq!(journey["outcome"], "replied", "{what}: {journey}");
         }
     }
