@@ -191,7 +191,7 @@ impl Score {
             self.mistimed,
             self.attributed_ns / 1_000_000,
             self.measured_ns / 1_000_000,
-            match self.placed + self.misplaced {
+            match self.placed + self.misplaced + self.unplaced {
                 0 => String::new(),
                 lost => format!("; {} of {lost} lost in the right place", self.placed),
             },

@@ -27,6 +27,8 @@ const SHARE_SLACK: f64 = 0.05;
 const RUN_QUEUE: &str = "app.runqueue";
 /// The place of requests that did not come.
 const NEVER_ARRIVED: &str = "never_arrived";
+/// Of a check that nothing was seen of behind its last stage.
+const UNSEEN: &str = "unseen";
 /// Whose fault that is.
 const OUTSIDE: &str = "external.outside_host";
 /// At the edges of the fault, so many may be on their way.
@@ -81,8 +83,10 @@ pub struct Score {
     pub misshared: usize,
     /// Lost checks that ended where the case says.
     pub placed: usize,
-    /// Lost checks that are said to have ended elsewhere, or nowhere.
+    /// Lost checks that are said to have ended elsewhere.
     pub misplaced: usize,
+    /// Lost checks of which nothing is said of where they ended.
+    pub unplaced: usize,
     /// Right cause, but the time is off by more than 2 ms and 5 %.
     pub mistimed: usize,
     /// Time in entries of a right cause, all guilty checks that were answered.
@@ -357,6 +361,7 @@ impl Score {
         match case.service {
             _ if self.misjudged > 0 || (!case.starves && self.starved > 0) => Mark::Wrong,
             _ if self.missplit > 0 || self.misshared > 0 || self.misplaced > 0 => Mark::Wrong,
+            _ if self.unplaced > 0 => Mark::Unresolved,
             _ if case.part.is_some() && self.split * 2 < self.right_slow => Mark::Unresolved,
             _ if case.starves && self.starved * 2 < self.right_slow => Mark::Unresolved,
             Some(Service::Saturated | Service::Broken) if self.served * 2 < self.right_slow => Mark::Unresolved,
@@ -413,7 +418,9 @@ impl Score {
         if said.is_some_and(|said| said.place == expect.place && said.send_result.as_deref() == expect.sent) {
             self.placed += 1;
         } else {
-            self.misplaced += 1;
+            // That nothing was seen of its end is no place, and claims none.
+            let silent = said.is_some_and(|said| said.place == UNSEEN);
+            *(if silent { &mut self.unplaced } else { &mut self.misplaced }) += 1;
             self.remark(journey, &format!("ended at {said:?}"));
         }
     }
@@ -584,6 +591,26 @@ mod tests {
         assert_eq!(mark("workers-saturated", Score { served: 0, ..good.clone() }), Mark::Right);
         assert_eq!(mark("workers-saturated", Score { starved: 1, ..good.clone() }), Mark::Wrong);
         assert_eq!(mark("loop-starves-replies", good), Mark::Unresolved);
+    }
+
+    #[test]
+    fn an_end_elsewhere_spoils_a_run_and_an_unseen_one_does_not_pass_it() {
+        let case = find("neighbour-fails").unwrap();
+        let mark = |places: &[&str]| {
+            let mut score = Score { right_lost: 9, ..Score::default() };
+            for place in places {
+                let journey = serde_json::json!({"type": "journey", "id": "1", "signature": "s", "target": "t",
+                    "outcome": "lost", "started_at": "1970-01-01T00:00:02Z", "elapsed_ns": 9, "slow": true,
+                    "stages": [], "ledger": [], "unexplained_ns": 9,
+                    "loss": {"place": place, "stage": "pnic_rx", "send_result": null},
+                    "verdict": {"status": "unresolved", "cause": null, "share": null, "reason": "r"}});
+                score.mark_place(case.lost_at.unwrap(), &serde_json::from_value(journey).unwrap());
+            }
+            score.conclude_words(case)
+        };
+        assert_eq!(mark(&["neighbour", "neighbour"]), Mark::Right);
+        assert_eq!(mark(&["neighbour", "unseen"]), Mark::Unresolved);
+        assert_eq!(mark(&["neighbour", "unseen", "qdisc"]), Mark::Wrong);
     }
 
     #[test]
