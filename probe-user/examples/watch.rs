@@ -13,9 +13,9 @@ use anyhow::{Context as _, Result, bail};
 use probe_user::load::{Attached, Attachment, Netns, Outcome, Request, load};
 use probe_wire::{
     AcceptFullBody, BackendRxBody, BlockRequestBody, DirtiedBody, DropBody, EventHeader, EventKind, FileWaitBody,
-    GuestExitsBody, LockSpinBody, NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody, Pattern, QdiscBody, RanBody,
-    ReclaimBody, Rule, SendHeldBody, SockCallBody, SockEnqueueBody, SoftirqBody, SoftirqWaitBody, SwitchInBody,
-    SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
+    FutexWaitBody, GuestExitsBody, LockSpinBody, NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody, Pattern,
+    QdiscBody, RanBody, ReclaimBody, Rule, SendHeldBody, SockCallBody, SockEnqueueBody, SoftirqBody, SoftirqWaitBody,
+    SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
 };
 use zerocopy::FromBytes;
 
@@ -162,6 +162,7 @@ fn print(record: &[u8]) {
         Ok(EventKind::Reclaim) => show::<ReclaimBody>(kind, body),
         Ok(EventKind::BlockRequest) => show::<BlockRequestBody>(kind, body),
         Ok(EventKind::LockSpin) => show::<LockSpinBody>(kind, body),
+        Ok(EventKind::FutexWait) => show::<FutexWaitBody>(kind, body),
         Ok(EventKind::GuestExits) => show::<GuestExitsBody>(kind, body),
         Ok(EventKind::SoftirqWait) => show::<SoftirqWaitBody>(kind, body),
         Ok(EventKind::Ran) => show::<RanBody>(kind, body),

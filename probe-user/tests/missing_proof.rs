@@ -19,7 +19,14 @@ type Missing = (&'static [&'static str], &'static [EventKind]);
 const MISSING: &[Missing] = &[
     (
         &["sched_switch", "file_wait", "contention_begin", "contention_end"],
-        &[EventKind::SwitchOut, EventKind::SwitchIn, EventKind::FileWait, EventKind::LockSpin, EventKind::Ran],
+        &[
+            EventKind::SwitchOut,
+            EventKind::SwitchIn,
+            EventKind::FileWait,
+            EventKind::FutexWait,
+            EventKind::LockSpin,
+            EventKind::Ran,
+        ],
     ),
     (&["sched_waking"], &[EventKind::Waking]),
     (&["sched_process_exit"], &[EventKind::TaskExit]),
@@ -32,7 +39,7 @@ const MISSING: &[Missing] = &[
     (&["net_dev_start_xmit"], &[EventKind::Xmit]),
     (&["consume_skb"], &[EventKind::BackendRx]),
     (&["neigh_update"], &[EventKind::Neighbour]),
-    (&["file_wait"], &[EventKind::FileWait]),
+    (&["file_wait"], &[EventKind::FileWait, EventKind::FutexWait]),
     (&["writeback_dirty_folio"], &[EventKind::Dirtied]),
     (&["mm_vmscan_direct_reclaim_begin", "mm_vmscan_memcg_reclaim_begin"], &[EventKind::Reclaim]),
     (&["contention_begin", "contention_end"], &[EventKind::LockSpin]),

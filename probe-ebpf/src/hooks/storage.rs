@@ -4,7 +4,9 @@ use aya_ebpf::{
     helpers::{bpf_get_current_pid_tgid, generated::bpf_task_pt_regs},
     programs::BtfTracePointContext,
 };
-use probe_wire::{CALL_FAULT, DIRTIED_EVERY_NS, DIRTIED_FOLIOS, DirtiedBody, EventKind, FileWaitBody, ReclaimBody};
+use probe_wire::{
+    CALL_FAULT, DIRTIED_EVERY_NS, DIRTIED_FOLIOS, DirtiedBody, EventKind, FileWaitBody, FutexWaitBody, ReclaimBody,
+};
 
 use crate::{
     emit::{emit, emit_at, now},
@@ -13,13 +15,16 @@ use crate::{
     scope,
 };
 
-/// Bit of `prev_state`: only what it waits for can wake it.
+/// Bits of `prev_state`: signals can wake it, or only what it waits for.
+const INTERRUPTIBLE: u32 = 1;
 const UNINTERRUPTIBLE: u32 = 2;
+/// Number of the system call on x86_64, where [`registers`] are known.
+const FUTEX: u64 = 202;
 /// `SB_NOUSER`: sockets, pipes and the like, which are no files of anyone.
 const NO_USER: u64 = 1 << 31;
 
 /// The program on `sched_switch` goes on in [`file_wait`], if the loader has put that there, for a
-/// watched thread that begins to wait uninterruptibly, as one does for storage.
+/// watched thread that begins to wait.
 ///
 /// A second program on the tracepoint would have the kernel walk a list at every switch of the host,
 /// with an indirect call for each entry, where one is called directly.
@@ -27,18 +32,25 @@ const NO_USER: u64 = 1 << 31;
 #[inline(always)]
 pub(crate) fn file_wait_begins(ctx: &BtfTracePointContext) {
     let preempted = ctx.arg::<u64>(0) & 1 != 0;
-    if !preempted && ctx.arg::<u32>(3) & UNINTERRUPTIBLE != 0 {
+    if !preempted && ctx.arg::<u32>(3) & (INTERRUPTIBLE | UNINTERRUPTIBLE) != 0 {
         // SAFETY: nothing is left to do here, and no value of this program needs to be dropped.
         unsafe { FILE_WAITS.tail_call(ctx, 0) };
     }
 }
 
-/// `sched_switch` from 5.18 on, for such a thread: which file its system call or its page fault is
-/// about.
+/// `sched_switch` from 5.18 on, for such a thread: which futex its system call is about, or, where it
+/// waits uninterruptibly, as one does for storage, which file that or its page fault is about.
 #[inline(always)]
 pub(crate) fn file_wait(ctx: &BtfTracePointContext) {
     let thread: Typed = ctx.arg(1);
     let (call, first) = registers();
+    if call == FUTEX {
+        emit(EventKind::FutexWait, |body: &mut FutexWaitBody| body.word = first >> 3);
+        return;
+    }
+    if ctx.arg::<u32>(3) & UNINTERRUPTIBLE == 0 {
+        return;
+    }
     // A fault has no number. In 32 bits it is the number that stands for one.
     let inode = if call as i64 >= 0 { of_descriptor(thread, first) } else { of_fault() };
     tell(inode, call as u32);

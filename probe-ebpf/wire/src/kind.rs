@@ -72,6 +72,8 @@ pub enum EventKind {
     /// Received packets waited for a CPU to run the softirq for them:
     /// [`SoftirqWaitBody`](crate::SoftirqWaitBody).
     SoftirqWait = 60,
+    /// A watched thread went to sleep in a futex call: [`FutexWaitBody`](crate::FutexWaitBody).
+    FutexWait = 64,
     /// The host has handled exits of a guest on a watched vCPU's thread:
     /// [`GuestExitsBody`](crate::GuestExitsBody).
     GuestExits = 70,
@@ -79,7 +81,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// Every kind, in the order of its number.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::PacketIngress,
         Self::PacketEgress,
         Self::SockEnqueue,
@@ -109,6 +111,7 @@ impl EventKind {
         Self::LockSpin,
         Self::Ran,
         Self::SoftirqWait,
+        Self::FutexWait,
         Self::GuestExits,
     ];
 
@@ -159,6 +162,7 @@ impl EventKind {
             Self::LockSpin => "lock_spin",
             Self::Ran => "ran",
             Self::SoftirqWait => "softirq_wait",
+            Self::FutexWait => "futex_wait",
             Self::GuestExits => "guest_exits",
         }
     }

@@ -32,7 +32,8 @@ pub use irq::{Interrupt, NET_RX, SOFTIRQ_VECTORS, SoftirqBody, SoftirqWaitBody, 
 pub use kind::{EventKind, UnknownKind};
 pub use kvm::{EXIT_TOLD_NS, EXITS_TOLD_NS, GuestExitsBody, HALTS};
 pub use lock::{
-    LOCK_MUTEX, LOCK_PERCPU, LOCK_READ, LOCK_RT, LOCK_SPIN, LOCK_WRITE, LockSpinBody, SPIN_LEAST_NS, SPIN_TOLD_NS,
+    FutexWaitBody, LOCK_MUTEX, LOCK_PERCPU, LOCK_READ, LOCK_RT, LOCK_SPIN, LOCK_WRITE, LockSpinBody, SPIN_LEAST_NS,
+    SPIN_TOLD_NS,
 };
 pub use loss::LossRow;
 pub use net::{

@@ -1,4 +1,4 @@
-//! Kernel locks that threads wait for on the CPU.
+//! Locks: of the kernel that threads wait for on the CPU, and of processes that they sleep for.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -44,4 +44,13 @@ pub struct LockSpinBody {
     pub owner_tgid: u32,
     /// Name of that thread.
     pub owner_comm: [u8; 16],
+}
+
+/// A watched thread (the header's) leaves its CPU to sleep in a futex call. Follows its
+/// [`SwitchOutBody`](crate::SwitchOutBody).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct FutexWaitBody {
+    /// Which aligned word of eight bytes of its process the futex lies in: its address / 8.
+    pub word: u64,
 }

@@ -131,6 +131,23 @@ const CASES: &[Case] = &[
     ),
     case("a lock is asked for in rounds with a timeout", futex_in_rounds, &[Cause::AppFutex], "worker", 850),
     case("a wait that times out, then a longer one for a lock", futex_after_timeout, &[Cause::AppFutex], "worker", 435),
+    case(
+        "a lock becomes free just when a wait for it times out",
+        || futex_freed(7, false),
+        &[Cause::AppFutex],
+        "worker",
+        780,
+    ),
+    unresolved("another futex becomes free just when a wait in rounds times out", || futex_freed(8, false)),
+    unresolved("a lock becomes free, and who was woken for it may have had it", || futex_freed(7, true)),
+    case(
+        "a wait that times out, then a shorter one for the same",
+        futex_asked_again,
+        &[Cause::AppFutex],
+        "worker",
+        140,
+    ),
+    case("rounds with the lock's own lock between them", futex_behind_its_own_lock, &[Cause::AppFutex], "worker", 780),
     unresolved("futex waits in rounds that all time out", futex_rounds_without_end),
     unresolved("a futex wait that times out, then a shorter one", futex_timeout_and_lock),
     unresolved("a futex wait that a timer or the thread it interrupted ended", futex_unsure),
@@ -682,6 +699,45 @@ fn futex_in_rounds() -> Story {
 
 fn futex_rounds_without_end() -> Story {
     in_rounds(8, 802, |_, _| ())
+}
+
+/// All rounds time out, the last one just when the worker wakes another thread, which waits for the futex
+/// `word` and may run before the server does.
+fn futex_freed(word: u64, runs: bool) -> Story {
+    let mut story = futex_rounds_without_end();
+    (0..8).for_each(|round| {
+        story.waits_for_futex(MS + round * 100 * MS, SERVER, 7);
+    });
+    story.runs(500, WORKER).runs(600, THIRD).sleeps(2 * MS, THIRD, 1, FUTEX).waits_for_futex(2 * MS, THIRD, word);
+    story.wakes(801 * MS - 100, WORKER, THIRD);
+    if runs {
+        story.runs(801 * MS - 90, THIRD).sleeps(801 * MS - 50, THIRD, 1, FUTEX);
+    }
+    story.sleeps(SECOND, WORKER, 1, FUTEX);
+    story
+}
+
+fn futex_asked_again() -> Story {
+    let mut story = futex_timeout_and_lock();
+    story.waits_for_futex(MS, SERVER, 7).waits_for_futex(101 * MS, SERVER, 7);
+    story.runs(500, WORKER).sleeps(SECOND, WORKER, 1, FUTEX);
+    story
+}
+
+/// After each round it waits a moment for another futex, which the third thread frees.
+fn futex_behind_its_own_lock() -> Story {
+    let mut story = Story::served(862 * MS);
+    for round in 0..8 {
+        let from = MS + round * 100 * MS;
+        story.sleeps(from, SERVER, 1, FUTEX).waits_for_futex(from, SERVER, 7).wakes(from + 99 * MS, IDLE, SERVER);
+        story.runs(from + 99 * MS + 10, SERVER).sleeps(from + 99 * MS + 20, SERVER, 1, FUTEX);
+        story.waits_for_futex(from + 99 * MS + 20, SERVER, 9).wakes(from + 99 * MS + 50, THIRD, SERVER);
+        story.runs(from + 99 * MS + 60, SERVER);
+    }
+    story.sleeps(801 * MS, SERVER, 1, FUTEX).waits_for_futex(801 * MS, SERVER, 7);
+    story.wakes(861 * MS, WORKER, SERVER).runs(861 * MS + 5, SERVER).sleeps(863 * MS, SERVER, 1, RECEIVE);
+    story.runs(500, WORKER).sleeps(SECOND, WORKER, 1, FUTEX);
+    story
 }
 
 /// A wait of 420 ms, and then a lock that the worker has for 440 ms.

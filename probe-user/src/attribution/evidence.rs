@@ -15,6 +15,7 @@ pub(super) use self::words::{described, text};
 use super::exits::GuestExits;
 use super::flow::{Flow, FlowDrop, FlowDrops};
 use super::frame::Frame;
+use super::futex::Futexes;
 use super::held::{HeldSend, HeldSends};
 use super::queue::Queues;
 use super::request::Requests;
@@ -74,6 +75,7 @@ pub struct Evidence {
     requests: Requests,
     spins: Spins,
     exits: GuestExits,
+    futexes: Futexes,
     runs: Runs,
     /// Threads that take packets in at an interface, outside of softirq.
     receivers: HashMap<InterfaceId, TaskId>,
@@ -173,6 +175,7 @@ impl Evidence {
             Body::Reclaim(body) => self.storage.reclaimed(event, body),
             Body::BlockRequest(body) => self.requests.add(event, body),
             Body::LockSpin(body) => self.spins.add(event, body),
+            Body::FutexWait(body) => self.futex_wait(event, body),
             Body::GuestExits(body) => self.exits.add(event, body),
             Body::Ran(body) => self.ran(event, body.ran_ns, (body.comm, body.start_time_ns)),
             Body::Drop(body) => {
@@ -223,6 +226,7 @@ impl Evidence {
         self.requests.trim(before);
         self.spins.trim(before);
         self.exits.trim(before);
+        self.futexes.trim(before);
         self.runs.trim(before);
         self.queues.trim(before);
         self.taken.trim(before);
@@ -286,6 +290,11 @@ impl Evidence {
     }
 
     /// Exits of guests that the host handled.
+    pub(super) const fn futexes(&self) -> &Futexes {
+        &self.futexes
+    }
+
+    /// All of them.
     pub(super) const fn exits(&self) -> &GuestExits {
         &self.exits
     }

@@ -16,6 +16,7 @@ mod exit_reason;
 mod exits;
 mod flow;
 mod frame;
+mod futex;
 mod held;
 mod ledger;
 pub(crate) mod piece;

@@ -212,6 +212,10 @@ fn tell(story: &mut Story, who: Actor, turns: &[Turn], own: &[Slice], all: &[Vec
             }
             Then::Sleeps { us, frames, waker, .. } => {
                 story.sleeps(slice.to, who, 1, FRAMES[frames]);
+                if frames == ON_FUTEX {
+                    // One of two.
+                    story.waits_for_futex(slice.to, who, 7 + us % 2);
+                }
                 let end = slice.to + us;
                 let runs = |slice: &Slice| slice.from + 5 < end && end + 5 < slice.to;
                 let is_awake = ACTORS[waker] != who && all[waker].iter().any(runs);

@@ -5,7 +5,7 @@
 //! count, as all evidence.
 
 use super::symbol::Fast;
-use super::thread::Named;
+use super::thread::{Named, SAME_SWITCH};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Event, TaskId};
 use probe_wire::{CALL_FAULT, DirtiedBody, FileWaitBody, ReclaimBody};
@@ -26,8 +26,6 @@ const LONGEST_WAIT: DurNs = DurNs(600_000_000_000);
 /// Fewest folios, in how many samples, that tell who dirties most.
 const FEWEST_FOLIOS: u64 = 64;
 const FEWEST_SAMPLES: usize = 3;
-/// The record of a wait is made by a program right behind that of the switch.
-const SAME_SWITCH: DurNs = DurNs(1_000_000);
 
 /// Numbers of system calls of x86_64 whose first argument is the open file that they work on.
 const ON_A_FILE: &[u32] = &[

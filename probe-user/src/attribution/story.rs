@@ -11,9 +11,9 @@ use crate::event::{
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, QdiscStay, Refusal, Stage, Stamp};
 use probe_wire::{
     BackendRxBody, BlockRequestBody, CpuAccount, DROP_OF_PORT, DROP_OF_PORT_LAST, DirtiedBody, DropBody, FileWaitBody,
-    GuestExitsBody, Interrupt, LockSpinBody, NeighbourBody, OtherCallBody, PacketBody, QdiscBody, RanBody, ReclaimBody,
-    STACK_DEPTH, SendHeldBody, Sighting, SockCallBody, SockEnqueueBody, SoftirqBody, SoftirqWaitBody, SwitchInBody,
-    SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
+    FutexWaitBody, GuestExitsBody, Interrupt, LockSpinBody, NeighbourBody, OtherCallBody, PacketBody, QdiscBody,
+    RanBody, ReclaimBody, STACK_DEPTH, SendHeldBody, Sighting, SockCallBody, SockEnqueueBody, SoftirqBody,
+    SoftirqWaitBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
 };
 
 pub(crate) const MS: u64 = 1_000;
@@ -298,6 +298,11 @@ impl Story {
     pub(crate) fn waits_for_file(&mut self, us: u64, who: Actor, device: u32, call: u32) -> &mut Self {
         let body = FileWaitBody { inode: 12, device, call, file_system: comm("ext4") };
         self.push(us, who, 0, Body::FileWait(body))
+    }
+
+    /// The futex of the wait that begins at the same time.
+    pub(crate) fn waits_for_futex(&mut self, us: u64, who: Actor, word: u64) -> &mut Self {
+        self.push(us, who, 0, Body::FutexWait(FutexWaitBody { word }))
     }
 
     /// A completion, of a request to the device, throttled or not, wakes a thread: queued, granted,

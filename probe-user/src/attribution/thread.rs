@@ -5,6 +5,7 @@
 //! [`State::Unknown`] with the reason, never a guess.
 
 use super::frame::Frame;
+use super::futex::FutexWord;
 use super::questions::Questions;
 use super::symbol::StackRef;
 use super::walk::{Kind, Walk};
@@ -76,6 +77,8 @@ pub(super) struct Leave {
     pub(super) stack: StackRef,
     /// How long it had had the CPU by the kernel's account, if that tells.
     pub(super) ran: Option<DurNs>,
+    /// The futex that it went to sleep for, if that was told.
+    pub(super) futex: Option<FutexWord>,
 }
 
 /// Who woke a thread.
@@ -104,6 +107,10 @@ pub(super) struct Data {
     pub(super) of_check: bool,
 }
 
+/// The record of what a wait is for is made by a program right behind that of the switch.
+pub(super) const SAME_SWITCH: DurNs = DurNs(1_000_000);
+/// So few marks, of wake-ups, can come between the two.
+const LATE_MARKS: usize = 4;
 /// Most sockets whose questions are looked at.
 const MAX_SOCKETS: usize = 64;
 /// Softirq vectors.
@@ -304,6 +311,8 @@ pub(super) struct Blocked<'a> {
     pub(super) stack: StackRef,
     /// Kernel function it sleeps in, where no stack but `/proc` told it.
     pub(super) asleep_in: Option<&'a Frame>,
+    /// The futex that it is for, if that was told.
+    pub(super) futex: Option<FutexWord>,
     /// Its start, which may lie before the interval.
     pub(super) from: MonoNs,
     /// The end of the wait and who ended it, also when that lies behind the interval; `None` while
@@ -487,6 +496,35 @@ impl Life {
     pub(super) fn over_before(&self, before: MonoNs) -> bool {
         let ended = self.marks.iter().rev().take(3).any(|mark| matches!(mark, Mark::Ended(_)));
         ended && self.marks.back().is_some_and(|mark| mark.at() < before)
+    }
+
+    /// The futex of the wait that began right before `at`.
+    pub(super) fn learn_futex(&mut self, at: MonoNs, word: FutexWord) {
+        // It may have been woken already.
+        let begun = self.marks.iter_mut().rev().take(LATE_MARKS).find_map(|mark| match mark {
+            Mark::Out(switch, leave) => Some((switch.at, leave)),
+            _ => None,
+        });
+        if let Some((left, leave)) = begun
+            && at.since(left) <= SAME_SWITCH
+        {
+            leave.futex = Some(word);
+        }
+    }
+
+    /// The futex that it waits for, as far as is known.
+    pub(super) fn waits_for_futex(&self) -> Option<FutexWord> {
+        match self.marks.back()? {
+            Mark::Out(_, leave) => leave.futex,
+            _ => None,
+        }
+    }
+
+    /// Whether it had a CPU, or may have had one, between `from` and `to`.
+    pub(super) fn ran_within(&self, from: MonoNs, to: MonoNs) -> bool {
+        let begin = self.marks.partition_point(|mark| mark.at() < from);
+        let within = self.marks.range(begin..).take_while(|mark| mark.at() < to);
+        within.into_iter().any(|mark| !matches!(mark, Mark::Waking(_) | Mark::Seen { .. }))
     }
 
     /// What the thread did between `from` and `to`: intervals without gap or overlap. `seen` is

@@ -414,9 +414,9 @@ impl Slice {
 }
 
 const fn blocked<'a>(out: &Switch, leave: Leave, wake: Option<&'a Wake>) -> Blocked<'a> {
-    Blocked { state: leave.state, stack: leave.stack, asleep_in: None, from: out.at, wake }
+    Blocked { state: leave.state, stack: leave.stack, asleep_in: None, futex: leave.futex, from: out.at, wake }
 }
 
 const fn seen_blocked<'a>(at: MonoNs, asleep_in: &'a Frame, wake: Option<&'a Wake>) -> Blocked<'a> {
-    Blocked { state: 1, stack: StackRef::NotTaken, asleep_in: Some(asleep_in), from: at, wake }
+    Blocked { state: 1, stack: StackRef::NotTaken, asleep_in: Some(asleep_in), futex: None, from: at, wake }
 }

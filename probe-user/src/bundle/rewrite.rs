@@ -36,6 +36,12 @@ impl Hide<'_> {
             Self::Everything => [0; 16],
         }
     }
+
+    /// Of a word of a process's memory: equal ones stay equal.
+    fn word(&self, word: u64) -> u64 {
+        let [.., a, b, c, d, e, f, g, h] = self.nonce(u128::from(word).to_be_bytes());
+        u64::from_be_bytes([a, b, c, d, e, f, g, h])
+    }
 }
 
 /// Rewrites a record, and gives it away decoded.
@@ -63,6 +69,10 @@ pub fn rewrite(record: &mut Vec<u8>, hide: &mut Hide<'_>) -> Result<Result<Event
         Body::OtherPeer(mut socket) => {
             socket.peer = hide.address(socket.peer)?;
             body.copy_from_slice(socket.as_bytes());
+        }
+        Body::FutexWait(mut wait) => {
+            wait.word = hide.word(wait.word);
+            body.copy_from_slice(wait.as_bytes());
         }
         // Written anew, so that nothing is in it but what this version knows.
         Body::Fact(mut fact) => {

@@ -7,9 +7,9 @@ use super::{Body, Event, FACT_KIND, Fact, TICK_KIND, TaskId};
 use crate::clock::MonoNs;
 use probe_wire::{
     AcceptFullBody, BackendRxBody, BlockRequestBody, CpuAccount, DirtiedBody, DropBody, EventHeader, EventKind,
-    FileWaitBody, GuestExitsBody, Interrupt, LockSpinBody, NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody,
-    QdiscBody, RanBody, ReclaimBody, SendHeldBody, SockCallBody, SockEnqueueBody, SoftirqBody, SoftirqWaitBody,
-    SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
+    FileWaitBody, FutexWaitBody, GuestExitsBody, Interrupt, LockSpinBody, NeighbourBody, OtherCallBody, OtherPeerBody,
+    PacketBody, QdiscBody, RanBody, ReclaimBody, SendHeldBody, SockCallBody, SockEnqueueBody, SoftirqBody,
+    SoftirqWaitBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -129,6 +129,7 @@ fn decode_wire(kind: EventKind, bytes: &[u8]) -> Option<Body> {
         EventKind::Reclaim => Body::Reclaim(read::<ReclaimBody>(bytes)?),
         EventKind::BlockRequest => Body::BlockRequest(read::<BlockRequestBody>(bytes)?),
         EventKind::LockSpin => Body::LockSpin(read::<LockSpinBody>(bytes)?),
+        EventKind::FutexWait => Body::FutexWait(read::<FutexWaitBody>(bytes)?),
         EventKind::GuestExits => Body::GuestExits(read::<GuestExitsBody>(bytes)?),
         EventKind::SoftirqWait => Body::SoftirqWait(Box::new(read::<SoftirqWaitBody>(bytes)?)),
         EventKind::Ran => Body::Ran(read::<RanBody>(bytes)?),

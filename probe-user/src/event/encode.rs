@@ -122,6 +122,7 @@ fn wire_bytes(body: &Body) -> Option<&[u8]> {
         Body::Reclaim(body) => body.as_bytes(),
         Body::BlockRequest(body) => body.as_bytes(),
         Body::LockSpin(body) => body.as_bytes(),
+        Body::FutexWait(body) => body.as_bytes(),
         Body::GuestExits(body) => body.as_bytes(),
         Body::SoftirqWait(body) => body.as_bytes(),
         Body::Ran(body) => body.as_bytes(),

@@ -14,10 +14,10 @@ use crate::host::{CostFact, CounterFact, HostFact};
 use crate::sender::QueueFact;
 use crate::stack::{FrameFact, ModuleFact, StackCounts, StackFact, TakenFact};
 use probe_wire::{
-    AcceptFullBody, BackendRxBody, BlockRequestBody, DirtiedBody, DropBody, EventKind, FileWaitBody, GuestExitsBody,
-    Interrupt, LockSpinBody, NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody, QdiscBody, RanBody, ReclaimBody,
-    Rule, SendHeldBody, SockCallBody, SockEnqueueBody, SoftirqBody, SoftirqWaitBody, SwitchInBody, SwitchOutBody,
-    TaskExitBody, TaskForkBody, WakingBody, XmitBody,
+    AcceptFullBody, BackendRxBody, BlockRequestBody, DirtiedBody, DropBody, EventKind, FileWaitBody, FutexWaitBody,
+    GuestExitsBody, Interrupt, LockSpinBody, NeighbourBody, OtherCallBody, OtherPeerBody, PacketBody, QdiscBody,
+    RanBody, ReclaimBody, Rule, SendHeldBody, SockCallBody, SockEnqueueBody, SoftirqBody, SoftirqWaitBody,
+    SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody, XmitBody,
 };
 use serde::{Deserialize, Serialize};
 
@@ -130,6 +130,8 @@ pub enum Body {
     Ran(RanBody),
     /// Received packets waited for a CPU to take them in.
     SoftirqWait(Box<SoftirqWaitBody>),
+    /// A thread went to sleep in a futex call.
+    FutexWait(FutexWaitBody),
     /// The host has handled exits of a guest.
     GuestExits(GuestExitsBody),
     /// Something that userspace knows.
@@ -196,11 +198,12 @@ pub enum Fact {
         /// Their processes.
         tgids: Vec<u32>,
     },
-    /// Name of a block device, said when it first occurs.
+    /// Name of a device, said when it first occurs.
     Device {
         /// Its number as in the kernel: major number << 20 | minor number.
         number: u32,
-        /// Such as `sda1`.
+        /// Of a block device such as `sda1`; of a file system without one, from where it is mounted, such
+        /// as `server:/home`.
         name: String,
     },
     /// A thread of a watched process.
@@ -488,6 +491,7 @@ impl Body {
             Self::LockSpin(_) => EventKind::LockSpin,
             Self::SoftirqWait(_) => EventKind::SoftirqWait,
             Self::Ran(_) => EventKind::Ran,
+            Self::FutexWait(_) => EventKind::FutexWait,
             Self::GuestExits(_) => EventKind::GuestExits,
             Self::Fact(_) | Self::Tick => return None,
         })

@@ -383,6 +383,7 @@ impl Correlator {
             | Body::Reclaim(_)
             | Body::BlockRequest(_)
             | Body::LockSpin(_)
+            | Body::FutexWait(_)
             | Body::GuestExits(_)
             | Body::SoftirqWait(_)
             | Body::Ran(_)

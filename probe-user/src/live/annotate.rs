@@ -264,6 +264,7 @@ fn names_something(record: &[u8]) -> bool {
         | EventKind::Xmit
         | EventKind::Reclaim
         | EventKind::LockSpin
+        | EventKind::FutexWait
         | EventKind::GuestExits
         | EventKind::Softirq
         | EventKind::Neighbour => false,

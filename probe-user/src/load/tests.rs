@@ -9,6 +9,7 @@ use std::{
     os::fd::AsRawFd as _,
     path::PathBuf,
     process,
+    sync::atomic::AtomicU32,
     sync::mpsc,
     time::{Duration, Instant},
 };
@@ -16,9 +17,9 @@ use std::{
 use aya::programs::{SchedClassifier, TcAttachType, tc};
 use probe_wire::{
     BackendRxBody, BlockRequestBody, CALL_FAULT, DIRTIED_FOLIOS, DirtiedBody, DropBody, EventHeader, EventKind,
-    FileWaitBody, Interrupt, LOCK_MUTEX, LockSpinBody, NeighbourBody, OtherCallBody, PacketBody, Pattern, QdiscBody,
-    ROLE_REPLY, ROLE_REQUEST, RanBody, ReclaimBody, Rule, SockCallBody, SockEnqueueBody, SwitchInBody, SwitchOutBody,
-    WakingBody, XmitBody,
+    FileWaitBody, FutexWaitBody, Interrupt, LOCK_MUTEX, LockSpinBody, NeighbourBody, OtherCallBody, PacketBody,
+    Pattern, QdiscBody, ROLE_REPLY, ROLE_REQUEST, RanBody, ReclaimBody, Rule, SockCallBody, SockEnqueueBody,
+    SwitchInBody, SwitchOutBody, WakingBody, XmitBody,
 };
 use rustix::ioctl::{Setter, ioctl};
 use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};
@@ -939,6 +940,27 @@ fn a_watched_thread_that_syncs_names_its_file_and_who_wrote_it() {
         assert_eq!(dirtied.device, device, "{dirtied:?}");
         assert!(dirtied.folios >= DIRTIED_FOLIOS, "{dirtied:?}");
     }
+}
+
+#[test]
+fn a_watched_thread_that_waits_for_a_futex_names_it() {
+    need_root!();
+    let mut attached = load(&Request { watched_tgids: vec![process::id()], ..Request::default() }).unwrap();
+    let futex = Box::new(AtomicU32::new(7));
+    let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+    for _ in 0..3 {
+        let waited = rustix::thread::futex::wait(&futex, rustix::thread::futex::Flags::PRIVATE, 7, Some(&timeout));
+        assert_eq!(waited, Err(rustix::io::Errno::TIMEDOUT));
+    }
+    let word = std::ptr::from_ref(&*futex) as u64 / 8;
+    let own = |kept: &[Kept]| {
+        let found = find(kept, EventKind::FutexWait).into_iter().filter(|record| record.header.tid == own_tid());
+        found.filter(|record| record.body::<FutexWaitBody>().word == word).count()
+    };
+    let kept = collect(&mut attached, |kept| own(kept) >= 3);
+    assert_eq!(own(&kept), 3);
+    let left = find(&kept, EventKind::SwitchOut).into_iter().filter(|record| record.header.tid == own_tid());
+    assert!(left.count() >= 3, "each follows its switch");
 }
 
 #[test]

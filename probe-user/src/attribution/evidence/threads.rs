@@ -2,11 +2,12 @@
 
 use super::{Evidence, SOFTIRQ_THREAD, Usage};
 use crate::attribution::frame::Frame;
+use crate::attribution::futex::FutexWord;
 use crate::attribution::symbol::StackRef;
 use crate::attribution::thread::{Account, Interval, Leave, Life, Mark, Named, Switch, Throttled, Wake};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Body, Event, TaskFact, TaskId};
-use probe_wire::{MAX_CPUS, SoftirqWaitBody, SwitchInBody, SwitchOutBody, TaskForkBody, WakingBody};
+use probe_wire::{FutexWaitBody, MAX_CPUS, SoftirqWaitBody, SwitchInBody, SwitchOutBody, TaskForkBody, WakingBody};
 use std::collections::HashSet;
 
 /// Most lives of threads kept.
@@ -35,8 +36,8 @@ impl Evidence {
     /// switches say, one of them is missing, whether or not its loss was counted.
     pub(super) fn witness(&mut self, event: &Event) {
         let cpu = event.cpu as usize;
-        // A wait for a file is told beside the switch itself, a moment behind it.
-        let beside_a_switch = matches!(event.body, Body::FileWait(_));
+        // What a wait is for is told beside the switch itself, a moment behind it.
+        let beside_a_switch = matches!(event.body, Body::FileWait(_) | Body::FutexWait(_));
         if event.body.kind().is_none() || beside_a_switch || cpu >= MAX_CPUS {
             return;
         }
@@ -94,7 +95,7 @@ impl Evidence {
         };
         self.ran(event, body.ran_ns, (body.comm, body.start_time_ns));
         let ran = (body.ran_ns != u64::MAX).then_some(DurNs(body.ran_ns));
-        let leave = Leave { state: body.state, preempted: body.preempted != 0, stack, ran };
+        let leave = Leave { state: body.state, preempted: body.preempted != 0, stack, ran, futex: None };
         self.mark(event.task, body.start_time_ns, Some(&body.comm), Mark::Out(switch, leave));
     }
 
@@ -141,7 +142,19 @@ impl Evidence {
             data: arrived.map(|(_, data)| *data),
         };
         let task = TaskId { tgid: body.tgid, tid: body.tid };
+        let word = self.lives.get(&task).and_then(|lives| lives.last()?.waits_for_futex());
+        if let Some(word) = word {
+            self.futexes.wakes(task, word, wake);
+        }
         self.mark(task, 0, Some(&body.comm), Mark::Waking(wake));
+    }
+
+    /// Which futex the wait is for that has just begun; 0 if that is hidden.
+    pub(super) fn futex_wait(&mut self, event: &Event, body: &FutexWaitBody) {
+        let life = self.lives.get_mut(&event.task).and_then(|lives| lives.last_mut());
+        if let Some(life) = life.filter(|_| body.word != 0) {
+            life.learn_futex(event.at, FutexWord::of_word(body.word));
+        }
     }
 
     pub(super) fn fork(&mut self, at: MonoNs, body: &TaskForkBody) {

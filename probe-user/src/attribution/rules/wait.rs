@@ -204,21 +204,42 @@ impl<'a> Sleep<'a> {
     fn timed_out(&self, wake: &Wake) -> Vec<Piece> {
         let life = self.evidence.life_at(self.seat.task, self.at.to);
         let answer = self.seat.own.answer.filter(|(task, _)| *task == self.seat.task).map(|(_, at)| at);
-        match life.map_or(Rounds::Alone, |life| life.rounds(self.blocked, wake, answer)) {
+        let task = self.seat.task;
+        let freed = |word, from, to| self.evidence.freed(task, word, from, to);
+        match life.map_or(Rounds::Alone, |life| life.rounds(self.blocked, wake, answer, &freed)) {
             Rounds::Alone => {
                 let meaning = "the thread waits until a timeout of its own";
                 self.meant(Cause::AppSelfWait, Some("the wait ended by its own timeout"), meaning)
             }
-            Rounds::Unknown(why) => self.unknown(format!("asleep in {}; {why}", self.frame)),
+            Rounds::Unknown(why) => self.waiting(why),
             Rounds::Untold(why) => self.in_doubt(&format!("asleep in {}; {why}", self.frame)),
-            Rounds::Ended(last) => {
-                let blocked = Blocked { wake: Some(last), ..*self.blocked };
-                let sleep = Sleep { blocked: &blocked, seat: self.seat, evidence: self.evidence, ..*self };
-                let mut pieces = if sleep.waker().is_ok() { sleep.follow(Cause::AppFutex) } else { sleep.unproven() };
-                let fact = "it waited in rounds with a timeout, until woken before one";
-                pieces.iter_mut().for_each(|piece| piece.learn(fact.to_owned()));
-                pieces
-            }
+            Rounds::Ended(last) => self.ended(last, "it waited in rounds with a timeout, until woken before one"),
+            Rounds::Freed(last) => self.ended(
+                last,
+                "it waited in rounds with a timeout, and one ended just when another that waited for the same \
+                 futex was woken",
+            ),
+        }
+    }
+
+    /// As if `last` had ended the wait.
+    fn ended(&self, last: &'a Wake, how: &str) -> Vec<Piece> {
+        let blocked = Blocked { wake: Some(last), ..*self.blocked };
+        let sleep = Sleep { blocked: &blocked, seat: self.seat, evidence: self.evidence, ..*self };
+        let mut pieces = if sleep.waker().is_ok() { sleep.follow(Cause::AppFutex) } else { sleep.unproven() };
+        pieces.iter_mut().for_each(|piece| piece.learn(how.to_owned()));
+        pieces
+    }
+
+    /// For what the thread waited is not known; who waited for it waited for the same, of which it is not
+    /// the one to be named.
+    fn waiting(&self, why: &str) -> Vec<Piece> {
+        let Self { evidence, seat, at, .. } = self;
+        let fact = format!("{} was asleep in {}; {why}", evidence.name(seat.task, at.to), self.frame);
+        let charge = (seat.role == Role::Peer).then(|| seat.terminal(None, fact)).flatten();
+        match charge {
+            Some(charge) => vec![Piece::charged(at.from, at.to, seat.span, charge)],
+            None => self.unknown(format!("asleep in {}; {why}", self.frame)),
         }
     }
 
