@@ -258,7 +258,7 @@ impl Evidence {
             Fact::Gone { interface, .. } => self.gone(at, *interface),
             Fact::Task(fact) => self.task(at, fact),
             Fact::Runner { id, start_time_ns, cgroup } => self.runs.learn_cgroup(*id, *start_time_ns, cgroup),
-            Fact::Device { number, name } => self.storage.learn_name(*number, name),
+            Fact::Device { number, name, below } => self.storage.learn_device(*number, name, below),
             Fact::Hooks { active } => {
                 self.learn_hooks(active);
                 self.blind = Blind::of(active);

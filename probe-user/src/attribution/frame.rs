@@ -185,6 +185,8 @@ const FRAMES: &[(Wait, &[&str])] = &[
             "fuse_simple_request",
             "__fuse_simple_request",
             "nfs_wait*",
+            "nfs_direct_*",
+            "nfs_file_direct_*",
             "nfs4_wait*",
             "rpc_wait_bit_killable",
             "__rpc_execute",

@@ -156,7 +156,7 @@ mod tests {
         let mut story = Story::served(100 * MS);
         story
             .hooks(&["softirq_entry", "softirq_exit", "sched_switch", "file_wait"])
-            .fact(0, Fact::Device { number: LOOP, name: "loop1".to_owned() });
+            .fact(0, Fact::Device { number: LOOP, name: "loop1".to_owned(), below: Vec::new() });
         story.sleeps(MS, SERVER, 2, frames).wakes(99 * MS, KWORKER, SERVER).runs(99 * MS + 5, SERVER);
         story.sleeps(101 * MS, SERVER, 1, RECEIVE);
         story

@@ -230,7 +230,7 @@ mod tests {
         story.journey.id = JourneyId(id);
         story
             .hooks(&["softirq_entry", "softirq_exit", "sched_switch", "file_wait"])
-            .fact(0, Fact::Device { number: DISK, name: "sda1".to_owned() });
+            .fact(0, Fact::Device { number: DISK, name: "sda1".to_owned(), below: Vec::new() });
         story.sleeps(500, SERVER, 1, "futex_do_wait futex_wait").wakes(91 * MS, WORKER, SERVER);
         story.runs(91 * MS + 5, SERVER).sleeps(93 * MS, SERVER, 1, RECEIVE);
         story.runs(300, WORKER).sleeps(MS, WORKER, 2, THROTTLED).waits_for_file(MS, WORKER, DISK, 1);

@@ -17,6 +17,8 @@ const MAX_THREADS: usize = 8_192;
 const MAX_PER_THREAD: usize = 4_096;
 /// Most devices whose names, or whose dirty pages, are kept.
 const MAX_DEVICES: usize = 4_096;
+/// Devices on devices that are told, the outermost included.
+const MAX_LAYERS: usize = 4;
 /// Most samples kept of one device.
 const MAX_SAMPLES: usize = 8_192;
 /// After so long the kernel has begun to write a dirty page back (`dirty_expire_centisecs`).
@@ -90,15 +92,21 @@ struct Sample {
 #[derive(Debug, Default)]
 pub(super) struct Storage {
     names: HashMap<u32, String, Fast>,
+    /// What a device is made of.
+    below: HashMap<u32, Vec<u32>, Fast>,
     waits: HashMap<TaskId, VecDeque<FileWait>, Fast>,
     reclaims: HashMap<TaskId, VecDeque<Reclaim>, Fast>,
     dirtied: HashMap<u32, VecDeque<Sample>, Fast>,
 }
 
 impl Storage {
-    pub(super) fn learn_name(&mut self, number: u32, name: &str) {
-        if self.names.len() < MAX_DEVICES {
-            self.names.insert(number, name.to_owned());
+    pub(super) fn learn_device(&mut self, number: u32, name: &str, below: &[u32]) {
+        if self.names.len() >= MAX_DEVICES {
+            return;
+        }
+        self.names.insert(number, name.to_owned());
+        if !below.is_empty() {
+            self.below.insert(number, below.to_vec());
         }
     }
 
@@ -138,6 +146,23 @@ impl Storage {
     pub(super) fn device(&self, number: u32) -> String {
         let (major, minor) = (number >> 20, number & 0xf_ffff);
         self.names.get(&number).map_or(format!("{major}:{minor}"), |name| format!("{name} {major}:{minor}"))
+    }
+
+    /// What a device is made of, in words, down to the disks; `None` if it is one itself.
+    pub(super) fn layers(&self, number: u32) -> Option<String> {
+        let mut upper = vec![number];
+        let mut told = Vec::new();
+        for _ in 1..MAX_LAYERS {
+            let made = upper.iter().filter_map(|number| Some((number, self.below.get(number)?)));
+            let made: Vec<(&u32, &Vec<u32>)> = made.collect();
+            let lies = |(number, below): &(&u32, &Vec<u32>)| {
+                let below: Vec<String> = below.iter().map(|number| self.device(*number)).collect();
+                format!("{} lies on {}", self.device(**number), below.join(" and "))
+            };
+            told.extend(made.iter().map(lies));
+            upper = made.into_iter().flat_map(|(_, below)| below.iter().copied()).collect();
+        }
+        (!told.is_empty()).then(|| told.join(", "))
     }
 
     /// Whose process made most of a device's pages dirty in the time after which the kernel writes
@@ -224,7 +249,7 @@ mod tests {
         let mut story = Story::served(100 * MS);
         story
             .hooks(&["softirq_entry", "softirq_exit", "sched_switch", "file_wait"])
-            .fact(0, Fact::Device { number: LOOP, name: "loop1".to_owned() });
+            .fact(0, Fact::Device { number: LOOP, name: "loop1".to_owned(), below: Vec::new() });
         story.sleeps(MS, SERVER, 2, frames).wakes(99 * MS, KWORKER, SERVER).runs(99 * MS + 5, SERVER);
         story.sleeps(101 * MS, SERVER, 1, RECEIVE);
         story
@@ -246,6 +271,20 @@ mod tests {
         assert!(facts.contains("for inode 12 on loop1 7:1 ext4"), "{facts}");
         let (device, ..) = told(asleep(FAULTS).waits_for_file(MS, SERVER, LOOP, CALL_FAULT), Cause::StorageBlockQueue);
         assert_eq!(device, "loop1 7:1 ext4");
+    }
+
+    #[test]
+    fn a_device_on_others_is_told_with_them() {
+        let device =
+            |number, name: &str, below: &[u32]| Fact::Device { number, name: name.to_owned(), below: below.to_vec() };
+        let (raid, disk, other) = (9 << 20, 8 << 20, 8 << 20 | 16);
+        let mut story = asleep(READS);
+        story.fact(0, device(LOOP, "dm-0 (home)", &[raid])).fact(0, device(raid, "md0", &[disk, other]));
+        story.fact(0, device(disk, "sda", &[])).fact(0, device(other, "sdb", &[]));
+        let (device, _, facts) = told(story.waits_for_file(MS, SERVER, LOOP, 0), Cause::StorageBlockQueue);
+        assert_eq!(device, "dm-0 (home) 7:1 ext4");
+        let layers = "dm-0 (home) 7:1 lies on md0 9:0, md0 9:0 lies on sda 8:0 and sdb 8:16";
+        assert!(facts.contains(layers), "{facts}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::pseudonym::{Pseudonyms, TooManyAddresses};
 use crate::event::{Body, DecodeError, Event, Fact, HEADER_LEN, decode, fact_record};
 use crate::sender::QueueFact;
 use probe_wire::Sighting;
+use std::net::{IpAddr, Ipv6Addr};
 use zerocopy::IntoBytes;
 
 /// What is put in the place of what a record says of people and machines.
@@ -76,8 +77,10 @@ pub fn rewrite(record: &mut Vec<u8>, hide: &mut Hide<'_>) -> Result<Result<Event
         }
         // Written anew, so that nothing is in it but what this version knows.
         Body::Fact(mut fact) => {
-            if let Fact::Queue(queue) = &mut *fact {
-                hide_flows(queue, hide)?;
+            match &mut *fact {
+                Fact::Queue(queue) => hide_flows(queue, hide)?,
+                Fact::Device { name, .. } => *name = hide_in_name(name, hide)?,
+                _ => {}
             }
             *record = fact_record(event.at, &fact)?;
         }
@@ -94,9 +97,56 @@ fn hide_flows(queue: &mut QueueFact, hide: &mut Hide<'_>) -> Result<(), TooManyA
     Ok(())
 }
 
+/// A mount's name tells its server, by an address or a name. A name stays.
+fn hide_in_name(name: &str, hide: &mut Hide<'_>) -> Result<String, TooManyAddresses> {
+    let mut hidden = String::new();
+    for part in name.split_inclusive(|c: char| !c.is_ascii_hexdigit() && !matches!(c, ':' | '.')) {
+        let word = part.trim_end_matches(|c: char| !c.is_ascii_hexdigit());
+        // With a port behind it, if it is no address of version 6 by itself.
+        let alone = word.parse::<IpAddr>().is_ok();
+        let address = if alone { word } else { word.rsplit_once(':').map_or(word, |(address, _)| address) };
+        match address.parse::<IpAddr>() {
+            Ok(known) => {
+                hidden.push_str(&address_of(hide.address(as_v6(known))?).to_string());
+                hidden.push_str(part.get(address.len()..).unwrap_or_default());
+            }
+            Err(_) => hidden.push_str(part),
+        }
+    }
+    Ok(hidden)
+}
+
+fn as_v6(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+fn address_of(address: [u8; 16]) -> IpAddr {
+    Ipv6Addr::from(address).to_canonical()
+}
+
 fn hide_in(sighting: &mut Sighting, hide: &mut Hide<'_>) -> Result<(), TooManyAddresses> {
     sighting.nonce = hide.nonce(sighting.nonce);
     sighting.source = hide.address(sighting.source)?;
     sighting.destination = hide.address(sighting.destination)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Hide, hide_in_name};
+
+    #[test]
+    fn an_address_in_a_mount_s_name_is_hidden_and_a_name_is_not() {
+        let hidden = |name| hide_in_name(name, &mut Hide::Everything).unwrap();
+        assert_eq!(hidden("10.1.2.3:/home"), ":::/home");
+        assert_eq!(hidden("[fd00::12]:/home"), "[::]:/home");
+        assert_eq!(hidden("10.1.2.3:6789,10.1.2.4:6789:/"), "::: 6789,::: 6789:/".replace("::: ", ":::"));
+        assert_eq!(hidden("//10.1.2.3/share"), "//::/share");
+        for name in ["files.example:/home", "/dev/loop0", "sda1", "dm-0 (home)", "nullb0"] {
+            assert_eq!(hidden(name), name);
+        }
+    }
 }

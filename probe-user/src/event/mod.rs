@@ -205,6 +205,9 @@ pub enum Fact {
         /// Of a block device such as `sda1`; of a file system without one, from where it is mounted, such
         /// as `server:/home`.
         name: String,
+        /// The devices that it is made of, by their numbers: a mapped device's, a RAID's.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        below: Vec<u32>,
     },
     /// A thread of a watched process.
     Task(TaskFact),

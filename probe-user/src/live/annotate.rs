@@ -1,6 +1,7 @@
 //! What a record needs to be understood, said before it: names of kernel addresses and of drop
 //! reasons, and the threads that it is about.
 
+use super::device::device_fact;
 use crate::attribution::receives_packets;
 use crate::clock::MonoNs;
 use crate::event::{Body, Event, Fact, InterfaceFact, InterfaceId, InterfaceRole, TaskFact, TaskId, decode};
@@ -110,9 +111,9 @@ impl Annotator {
                 self.thread(event.task, &mut say_now);
             }
             Body::Ran(body) => self.runner(event.task, body.start_time_ns, &mut say_now),
-            Body::FileWait(body) => self.device(body.device, &mut say_now),
-            Body::Dirtied(body) => self.device(body.device, &mut say_now),
-            Body::BlockRequest(body) => self.device(body.device, &mut say_now),
+            Body::FileWait(body) => self.device(body.device, event.task, &mut say_now),
+            Body::Dirtied(body) => self.device(body.device, event.task, &mut say_now),
+            Body::BlockRequest(body) => self.device(body.device, event.task, &mut say_now),
             Body::PacketIngress(body) => self.receiver(&event, body),
             Body::TaskExit(_) => {
                 self.said_threads.remove(&event.task);
@@ -193,14 +194,19 @@ impl Annotator {
         }
     }
 
-    /// The number of one that was removed may come back under another name; that is told as the
-    /// first.
-    fn device(&mut self, number: u32, say: &mut dyn FnMut(&Fact)) {
-        if self.said_devices.len() >= MOST_DEVICES || !self.said_devices.insert(number) {
-            return;
-        }
-        if let Some(name) = device_name(number) {
-            say(&Fact::Device { number, name });
+    /// Says what is known of a device that a thread used, and of those that it is made of. The number of
+    /// one that was removed may come back under another name; that is told as the first.
+    fn device(&mut self, number: u32, task: TaskId, say: &mut dyn FnMut(&Fact)) {
+        let mut unsaid = vec![number];
+        while let Some(number) = unsaid.pop() {
+            if self.said_devices.len() >= MOST_DEVICES || !self.said_devices.insert(number) {
+                continue;
+            }
+            let Some(fact) = device_fact(number, task) else { continue };
+            if let Fact::Device { below, .. } = &fact {
+                unsaid.extend(below);
+            }
+            say(&fact);
         }
     }
 
@@ -212,13 +218,6 @@ impl Annotator {
             say(&Fact::DropReason { number, name: name.clone() });
         }
     }
-}
-
-/// The kernel's name of a block device; there is none behind a file system without one.
-fn device_name(number: u32) -> Option<String> {
-    let (major, minor) = (number >> 20, number & 0xf_ffff);
-    let about = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/uevent")).ok()?;
-    about.lines().find_map(|line| line.strip_prefix("DEVNAME=")).map(str::to_owned)
 }
 
 /// The thread that an event is about, if it must be watched for the event to exist.

@@ -8,6 +8,7 @@
 mod annotate;
 mod clock;
 mod counters;
+mod device;
 mod follow;
 mod host;
 mod senders;

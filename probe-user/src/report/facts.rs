@@ -78,7 +78,7 @@ impl Facts {
                 self.active = Some(active);
             }
             Fact::Interface(interface) => self.add(Group::Interfaces, &interface.name, &part(interface)),
-            Fact::Device { number, name } => {
+            Fact::Device { number, name, .. } => {
                 self.add(Group::Disks, name, &format!("{}:{}", number >> 20, number & 0xf_ffff));
             }
             Fact::Uncounted(uncounted) => {

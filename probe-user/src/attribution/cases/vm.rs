@@ -532,7 +532,7 @@ fn locked_by_flush() -> Story {
     const DISK: u32 = 8 << 20 | 1;
     let mut story = locked();
     story.hooks(&[PI.as_slice(), &["file_wait"]].concat());
-    story.fact(0, Fact::Device { number: DISK, name: "sda1".to_owned() });
+    story.fact(0, Fact::Device { number: DISK, name: "sda1".to_owned(), below: Vec::new() });
     story.sleeps(1_100, QEMU, 2, "io_schedule_timeout balance_dirty_pages vfs_write");
     story.waits_for_file(1_100, QEMU, DISK, 1).wakes(94 * MS, HOG, QEMU).runs(94 * MS + 5, QEMU);
     (10..20).for_each(|us| {

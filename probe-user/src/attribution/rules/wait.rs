@@ -92,7 +92,9 @@ impl<'a> Sleep<'a> {
         let most = dirtier.filter(|dirtier| dirtier.percent >= 50 && dirtier.named.task.tgid != seat.task.tgid);
         let thread = || evidence.offender(seat.task, at.to);
         let behind = most.map_or_else(thread, |most| evidence.offender_named(&most.named, at.to));
-        let charge = seat.leaf(cause, Some(Offender { device, ..behind }), self.fact()).with(Some(fact)).with(who);
+        let layers = storage.layers(file.device());
+        let charge = seat.leaf(cause, Some(Offender { device, ..behind }), self.fact()).with(Some(fact));
+        let charge = charge.with(layers).with(who);
         let charge = charge.with(self.request().map(|(_, parts)| parts)).with(self.queue_part());
         let charge = charge.stalling(self.held_up());
         vec![Piece::charged(at.from, at.to, seat.span, charge)]
