@@ -201,6 +201,10 @@ scenarios! {
     a_device_without_a_tag_is_no_limit_of_writes: "disk-out-of-tags",
     a_group_that_may_read_little_is_held_back: "disk-io-max",
     a_group_without_budget_waits_for_it: "disk-io-cost",
+    a_file_server_that_stops_is_the_block_queue: "nfs-server-stopped",
+    a_read_past_the_cache_waits_for_its_file_server: "nfs-read-past-cache",
+    a_file_server_that_is_not_asked_is_not_blamed: "nfs-handler-sleeps",
+    a_mapped_device_that_is_late_is_the_block_queue: "disk-mapped-late",
 }
 
 /// Cases that are left to `lab run` and `lab score`, and why.

@@ -267,6 +267,8 @@ pub enum Fault {
     MemoryLimit,
     /// A file system in user space answers late.
     LateFile,
+    /// A file server of the network answers late.
+    LateFileServer,
     /// The server's requests to its device take long.
     SlowDevice(Hold),
     /// A program looks at the server's memory, and has hardly any CPU to do so.
@@ -368,6 +370,13 @@ const OWN_MACHINE: Need = Need { own_machine: true, ..Need::NOTHING };
 const FILTERS: Need = Need { own_machine: true, modules: &[Module { name: "cls_u32", symbol: "u32_classify" }] };
 /// A device that completes requests by a timer.
 const NULL_BLK: Need = Need { own_machine: true, modules: &[Module { name: "null_blk", symbol: "null_queue_rq" }] };
+/// The same, and a mapped one on it.
+const MAPPED: Need = Need {
+    own_machine: true,
+    modules: &[Module { name: "null_blk", symbol: "null_queue_rq" }, Module { name: "dm_delay", symbol: "delay_map" }],
+};
+/// Files of another host's.
+const NFS: Need = modules(&[Module { name: "nfsv3", symbol: "nfs3_proc_getattr" }]);
 /// Bonds and VLANs.
 const BONDS: Need = modules(&[
     Module { name: "bonding", symbol: "bond_enslave" },
@@ -1683,6 +1692,7 @@ pub const CASES: &[Case] = &[
         claim: "another guest computes on the CPU of the guest's virtual CPU",
         server: guest_apart(Part::Vcpus, BUSY_ROUNDS),
         fault: Fault::NeighbourGuest,
+        fault_ms: 800,
         expect: Expect { beside: INSIDE, ..slow(&["vm.vcpu_steal"], "CPU 0/TCG") },
         twin_of: Some("guest-lock-held"),
         proof: Counter::VcpuRunDelay,
@@ -2341,6 +2351,51 @@ pub const CASES: &[Case] = &[
         proof: Counter::CostWait,
         part: Some("its cgroup's io.cost budget"),
         needs: NULL_BLK,
+        ..QUIET
+    },
+    Case {
+        name: "nfs-server-stopped",
+        claim: "the serving thread reads a file of a file server in the network, which stops answering",
+        server: in_server(ServeFault::FileRead),
+        fault: Fault::LateFileServer,
+        expect: slow(&["storage.block_queue"], "127.0.0.1:/whylag-lab"),
+        twin_of: Some("nfs-handler-sleeps"),
+        proof: Counter::FaultLog,
+        needs: NFS,
+        ..QUIET
+    },
+    Case {
+        name: "nfs-read-past-cache",
+        claim: "the same past the page cache, so that the thread waits for the answer itself",
+        server: in_server(ServeFault::FileReadDirect),
+        fault: Fault::LateFileServer,
+        expect: slow(&["storage.block_queue"], "127.0.0.1:/whylag-lab"),
+        twin_of: Some("nfs-handler-sleeps"),
+        proof: Counter::FaultLog,
+        needs: NFS,
+        ..QUIET
+    },
+    Case {
+        name: "nfs-handler-sleeps",
+        claim: "files of a file server are mounted, which is not asked, and the serving thread sleeps by choice",
+        server: in_server(ServeFault::Sleep),
+        fault: Fault::LateFileServer,
+        expect: slow(&["app.self_wait"], "echo-worker-0"),
+        twin_of: Some("nfs-server-stopped"),
+        proof: Counter::FaultLog,
+        needs: NFS,
+        ..QUIET
+    },
+    Case {
+        name: "disk-mapped-late",
+        claim: "the serving thread reads from a mapped device, which hands each request on to its disk late",
+        server: in_server(ServeFault::FileReadDirect),
+        fault: Fault::SlowDevice(Hold::Mapped),
+        fault_ms: 200,
+        expect: slow(&["storage.block_queue"], "dm-0"),
+        twin_of: Some("device-completes-late"),
+        proof: Counter::FaultLog,
+        needs: MAPPED,
         ..QUIET
     },
 ];

@@ -60,6 +60,7 @@ impl Disk {
             Fault::NeighbourWrites => &["disk", "--limit-dirty", "--write-much"],
             Fault::FullQueue => &["disk", "--fill-queue"],
             Fault::LateFile => &["fuse"],
+            Fault::LateFileServer => &["nfs"],
             Fault::SlowDevice(_) => &["slow-device"],
             fault if fault.freezes_disk() => &["disk"],
             _ => return Ok(None),

@@ -4,7 +4,7 @@ use super::case::{Case, Fault, Server};
 use super::cgroup::{CpuGroup, FreezerGroup, IoGroup, MemoryGroup};
 use super::firewall;
 use super::software::fetch;
-use super::workload::DISK_THROTTLE;
+use super::workload::{DISK_THROTTLE, Hold, mapper_tools};
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -103,7 +103,8 @@ impl Case {
         };
         let disk = (!self.disk.packages().is_empty()).then(|| (self.disk.name(), self.disk.tools()));
         let rules = self.fault.rules_by().map(|program| (program.name(), firewall::unpacked(program)));
-        let found = [server, disk, rules].into_iter().flatten();
+        let mapper = (self.fault == Fault::SlowDevice(Hold::Mapped)).then(|| ("dmsetup", mapper_tools()));
+        let found = [server, disk, rules, mapper].into_iter().flatten();
         found.map(|(name, root)| root.with_context(|| format!("{name} cannot be had from Debian"))).collect()
     }
 }

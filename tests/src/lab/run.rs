@@ -354,6 +354,7 @@ impl Rig {
             | Fault::FullQueue
             | Fault::MemoryLimit
             | Fault::LateFile
+            | Fault::LateFileServer
             | Fault::SlowDevice(_)
             | Fault::AskedOnFrozenDisk(_) => self.freeze_disk(ms),
             Fault::Inspector => self.inspect_server(ms),

@@ -36,7 +36,7 @@ pub struct FuseArgs {
 }
 
 /// The mount, until it is dropped.
-struct Mount(PathBuf);
+pub(super) struct Mount(pub(super) PathBuf);
 
 impl Drop for Mount {
     fn drop(&mut self) {

@@ -17,7 +17,9 @@ mod fuse;
 mod hog;
 mod inspect;
 mod look_up;
+mod mapper;
 mod memory;
+mod nfs;
 mod position;
 mod receive;
 mod resolver;
@@ -34,6 +36,7 @@ pub(super) use disk::{THROTTLE as DISK_THROTTLE, number as device_number};
 pub use event_loop::EventLoop;
 pub(super) use file::COLD;
 pub(super) use fuse::FILE as SERVED_FILE;
+pub use mapper::mapper_tools;
 pub use serve::{ServeArgs, ServeFault};
 pub use slow_device::Hold;
 pub use vm::{VmFault, open_tap};
@@ -64,6 +67,8 @@ pub enum Role {
     SlowDevice(slow_device::SlowDeviceArgs),
     /// Provides a file system that answers late.
     Fuse(fuse::FuseArgs),
+    /// Provides a file system of the network that answers late.
+    Nfs(nfs::NfsArgs),
     /// Sends bulk traffic.
     Flood(flood::FloodArgs),
     /// Computes.
@@ -109,6 +114,7 @@ impl Role {
             Self::Disk(args) => disk::disk(args),
             Self::SlowDevice(args) => slow_device::slow_device(&args),
             Self::Fuse(args) => fuse::fuse(args),
+            Self::Nfs(args) => nfs::nfs(args),
             Self::Flood(args) => flood::flood(args),
             Self::Hog(args) => hog::hog(&args),
             Self::Relay(args) => chain::relay(&args),

@@ -5,6 +5,7 @@
 
 use super::super::message::{Announcement, Order, announce, announce_fault, obey_orders};
 use super::file::COLD;
+use super::mapper::Mapped;
 use super::set_comm;
 use anyhow::{Context, Result};
 use rustix::mount::{MountFlags, mount};
@@ -34,6 +35,8 @@ const ROOM_FOR_MORE: usize = 22;
 pub enum Hold {
     /// The device itself.
     Device,
+    /// A mapped device on it, which hands them on late.
+    Mapped,
     /// Its limit of buffered writes in flight (wbt).
     Writes,
     /// It takes no more requests at once.
@@ -50,6 +53,7 @@ impl Hold {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Device => "device",
+            Self::Mapped => "mapped",
             Self::Writes => "writes",
             Self::Tags => "tags",
             Self::GroupLimit => "group-limit",
@@ -68,7 +72,7 @@ impl Hold {
         match self {
             Self::Device => ms,
             Self::Writes | Self::Tags => ms / TURNS as u64,
-            Self::GroupLimit | Self::GroupCost => 1,
+            Self::Mapped | Self::GroupLimit | Self::GroupCost => 1,
         }
     }
 
@@ -111,6 +115,8 @@ pub(super) fn slow_device(args: &SlowDeviceArgs) -> Result<()> {
 /// The device, and the file by which the server finds it.
 #[derive(Debug)]
 struct Device {
+    /// What lies on it is removed first.
+    mapped: Option<Mapped>,
     settings: PathBuf,
     dir: PathBuf,
 }
@@ -123,13 +129,17 @@ impl Device {
         }
         let settings = devices.join(format!("nullb-{}", std::process::id()));
         fs::create_dir(&settings).with_context(|| format!("create {}", settings.display()))?;
-        let device = Self { settings, dir: args.dir.clone() };
+        let mut device = Self { mapped: None, settings, dir: args.dir.clone() };
         device.start(args)?;
-        let node = device.node()?;
+        let mut node = device.node()?;
         set_queue(&node, "scheduler", "none")?;
         if matches!(args.hold, Hold::Writes | Hold::Tags) {
             // What it aims at for reads, of which there are none here; 0 is no limit of writes at all.
             set_queue(&node, "wbt_lat_usec", if args.hold == Hold::Writes { "2000" } else { "0" })?;
+        }
+        if args.hold == Hold::Mapped {
+            let mapped = Mapped::delaying(&node, args.delay_ms)?;
+            node = device.mapped.insert(mapped).node()?;
         }
         let file = args.dir.join("mount").join(COLD);
         fs::create_dir_all(args.dir.join("mount")).with_context(|| format!("create {}", args.dir.display()))?;
@@ -171,6 +181,7 @@ fn set_queue(node: &Path, name: &str, value: &str) -> Result<()> {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        drop(self.mapped.take());
         // Whatever is left of it ends with the machine.
         let _ = fs::write(self.settings.join("power"), "0");
         let _ = fs::remove_dir(&self.settings);
