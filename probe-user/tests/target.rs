@@ -186,6 +186,31 @@ fn whoever_holds_a_tap_is_a_vm() {
     assert_eq!(discovery.interface(tap).expect("the tap").holders, [0u32; 0]);
 }
 
+/// A macvtap tells of its file by nothing but the number of its device.
+#[test]
+fn whoever_holds_a_macvtap_is_a_vm_too() {
+    let Some(rig) = Rig::new() else { return };
+    let index = std::process::id();
+    let link = format!("-n {} link add link pnic0 name vm0 index {index} type macvtap", rig.host());
+    if !Command::new("ip").args(link.split(' ')).status().expect("iproute2").success() {
+        return println!("skipped: this kernel has no macvtap");
+    }
+    rig.ip(&format!("-n {} link set vm0 up", rig.host()));
+    let open = || File::options().read(true).write(true).open(format!("/dev/tap{index}")).expect("the macvtap's file");
+    let held = [open(), open()];
+    let discovery = Discovery::scan();
+    let id = rig.id(&discovery, &rig.host(), "vm0");
+    let macvtap = discovery.interface(id).expect("the macvtap");
+    assert_eq!((macvtap.kind.as_str(), &*macvtap.holders), ("macvtap", &[std::process::id()][..]));
+    assert_eq!(macvtap.rx_queues, 2, "each file is a queue");
+    let machine = discovery.machines.iter().find(|machine| machine.taps.contains(&id)).expect("a machine");
+    assert_eq!(machine.tgid, std::process::id());
+    let selection = Selection::choose(&in_host(&rig), &discovery).expect("a selection");
+    assert!(roles(&selection).contains(&("vm0".to_owned(), InterfaceRole::VirtualNic)), "{selection:?}");
+    drop(held);
+    assert_eq!(Discovery::scan().interface(id).expect("the macvtap").holders, [0u32; 0]);
+}
+
 #[test]
 fn a_simulated_host_is_chosen_whole() {
     let Some(rig) = Rig::new() else { return };

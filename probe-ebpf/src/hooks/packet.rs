@@ -76,8 +76,7 @@ impl Device {
     #[inline(always)]
     pub(crate) fn role(self) -> DeviceRole {
         let ops = read::typed_pointer(self.0, offsets().net_device_rtnl_link_ops);
-        let kind: u64 = read::untyped(ops as u64, offsets().rtnl_link_ops_kind);
-        match read::untyped::<u32>(kind, 0) {
+        match kind(ops as u64) as u32 {
             TUN => DeviceRole::Tun,
             BOND | TEAM | BRIDGE | VLAN | MACVLAN | IPVLAN => DeviceRole::HandsOn,
             _ => DeviceRole::Sends,
@@ -85,6 +84,14 @@ impl Device {
     }
 }
 
+/// The first eight bytes of the kind of a device, by the address of its `rtnl_link_ops`.
+#[inline(always)]
+fn kind(ops: u64) -> u64 {
+    read::untyped(read::untyped(ops, offsets().rtnl_link_ops_kind), 0)
+}
+
+/// A tap on another device.
+const MACVTAP: u64 = u64::from_ne_bytes(*b"macvtap\0");
 /// The first four bytes of kinds of devices.
 const TUN: u32 = u32::from_ne_bytes(*b"tun\0");
 const BOND: u32 = u32::from_ne_bytes(*b"bond");
@@ -237,6 +244,7 @@ fn report(ctx: &TcContext, direction: Direction, time_ns: u64, sighting: &Sighti
         };
     });
     match direction {
+        Direction::Ingress if is_macvtap(skb) => enters_ring(skb),
         Direction::Ingress => {
             scope::watch_port(sighting.destination_port);
             arrived(skb, seq, time_ns, sighting);
@@ -247,6 +255,23 @@ fn report(ctx: &TcContext, direction: Direction, time_ns: u64, sighting: &Sighti
             left(ctx, skb);
         }
     }
+}
+
+/// Whether a packet's device is a macvtap: what comes in through one is for a VM.
+/// <https://github.com/torvalds/linux/blob/v6.12/drivers/net/macvtap.c> (`macvtap_link_ops`)
+#[inline(always)]
+fn is_macvtap(skb: u64) -> bool {
+    kind(read::untyped(device(skb), offsets().net_device_rtnl_link_ops)) == MACVTAP
+}
+
+/// What comes in through a macvtap goes into its ring next, and into no socket of this host.
+/// <https://github.com/torvalds/linux/blob/v6.12/drivers/net/tap.c> (`tap_handle_frame`)
+#[inline(always)]
+fn enters_ring(skb: u64) {
+    if let Some(state) = cpu_state() {
+        state.forget_rx(skb);
+    }
+    scope::put_in_ring(skb);
 }
 
 /// Namespace cookie of a packet's device; 0 where the packet has none.

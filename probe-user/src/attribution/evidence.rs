@@ -165,10 +165,7 @@ impl Evidence {
             Body::Softirq(body) => self.softirqs.add(event.cpu, event.at, body),
             Body::SoftirqWait(body) => self.softirq_waited(event, body),
             Body::BackendRx(body) => self.taken(event, body),
-            Body::Xmit(body) => {
-                let id = InterfaceId { netns: body.netns, ifindex: body.ifindex };
-                self.taps.hand(id, event.at, body.skb, body.queue);
-            }
+            Body::Xmit(body) => self.handed(event, body),
             Body::Neighbour(body) => self.neighbour(event.at, body),
             Body::FileWait(body) => self.storage.waits(event, body),
             Body::Dirtied(body) => self.storage.dirtied(event, body),

@@ -329,7 +329,7 @@ const FUNCTIONS: &[Functions] = &[
     // veth_xmit drops for want of room alone; from 6.18 on it does so for its ring.
     // https://github.com/torvalds/linux/blob/v6.18/drivers/net/veth.c
     Functions { place: LossPlace::NicRing, if_unsaid: true, names: &["veth_xmit", "veth_xdp_rx"] },
-    Functions { place: LossPlace::TapRing, if_unsaid: true, names: &["tun_net_xmit"] },
+    Functions { place: LossPlace::TapRing, if_unsaid: true, names: &["tun_net_xmit", "tap_handle_frame"] },
     Functions { place: LossPlace::Backlog, if_unsaid: true, names: &["enqueue_to_backlog", "netif_rx_internal"] },
     Functions { place: LossPlace::Netfilter, if_unsaid: true, names: &["nf_*"] },
     Functions {
@@ -438,6 +438,8 @@ mod tests {
             ("QDISC_OVERLIMIT", "", Some(LossPlace::Qdisc)),
             ("FULL_RING", "tun_net_xmit", Some(LossPlace::TapRing)),
             ("reason 3", "tun_net_xmit", Some(LossPlace::TapRing)),
+            ("FULL_RING", "tap_handle_frame", Some(LossPlace::TapRing)),
+            ("NOT_SPECIFIED", "tap_handle_frame", Some(LossPlace::TapRing)),
             ("CPU_BACKLOG", "enqueue_to_backlog", Some(LossPlace::Backlog)),
             ("NOT_SPECIFIED", "veth_xmit", Some(LossPlace::NicRing)),
             ("TAP_FILTER", "tun_net_xmit", Some(LossPlace::Program)),

@@ -7,6 +7,9 @@ use std::collections::{HashMap, VecDeque};
 
 /// Most packets of a tap of which it is kept by which queue they went.
 const MAX_HANDED: usize = 256;
+/// Most queues of a tap of which it is kept who empties them: as many as a tap can have. Those of a macvtap
+/// are known by the flows of their packets, of which there may be more.
+const MAX_TAKERS: usize = 256;
 /// Longest time from a packet's leaving by TCX egress to its hand-over to the tap: what a queueing
 /// discipline holds longer has another hand-over.
 const SOON: DurNs = DurNs(1_000_000);
@@ -68,7 +71,12 @@ impl Tap {
         });
         match self.takers.iter_mut().find(|(known, _)| *known == queue) {
             Some((_, taker)) => *taker = task,
-            None => self.takers.push((queue, task)),
+            None => {
+                if self.takers.len() >= MAX_TAKERS {
+                    self.takers.remove(0);
+                }
+                self.takers.push((queue, task));
+            }
         }
     }
 }
@@ -111,7 +119,7 @@ impl Taps {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_HANDED, Taps};
+    use super::{MAX_HANDED, MAX_TAKERS, Taps};
     use crate::attribution::story::{SERVER, TAP, WORKER, at};
 
     #[test]
@@ -136,7 +144,11 @@ mod tests {
     fn a_tap_that_hands_over_much_keeps_the_last() {
         let mut taps = Taps::default();
         taps.hold(TAP, &[SERVER.0]);
-        (0..1_000).for_each(|us| taps.hand(TAP, at(us), us, 0));
-        assert_eq!(taps.get(TAP).unwrap().handed.len(), MAX_HANDED);
+        for us in 0..1_000 {
+            taps.hand(TAP, at(us), us, u32::try_from(us).unwrap());
+            taps.take(TAP, at(us), us, SERVER.id());
+        }
+        let tap = taps.get(TAP).unwrap();
+        assert_eq!((tap.handed.len(), tap.takers.len()), (MAX_HANDED, MAX_TAKERS));
     }
 }

@@ -414,12 +414,33 @@ pub struct InterfaceFact {
     pub role: InterfaceRole,
     /// Label in the output: the operator's, else a VM's, container's or the interface's name.
     pub label: String,
-    /// `tap`, `veth`, `ether`, `loopback`, …
+    /// `tap`, `macvtap`, `veth`, `ether`, `loopback`, …
     pub kind: String,
     /// Transmit queues.
     pub tx_queues: u32,
-    /// Receive queues.
+    /// Receive queues; of a macvtap, those that a VM has open.
     pub rx_queues: u32,
+}
+
+/// Kind of a tap that is a device of its own: what is for its VM leaves the host through it.
+pub const TAP: &str = "tap";
+/// Kind of a tap that shares another device with the host: what is for its VM comes in through it, and
+/// what the VM sends leaves through it.
+/// <https://github.com/torvalds/linux/blob/v6.12/drivers/net/tap.c> (`tap_handle_frame`, `tap_get_user`)
+pub const MACVTAP: &str = "macvtap";
+
+impl InterfaceFact {
+    /// Whether packets wait in a ring of it until a process takes them out.
+    #[must_use]
+    pub fn has_ring(&self) -> bool {
+        self.is_macvtap() || matches!(self.kind.as_str(), TAP | "tun")
+    }
+
+    /// Whether what is for the VM comes in through it.
+    #[must_use]
+    pub fn is_macvtap(&self) -> bool {
+        self.kind == MACVTAP
+    }
 }
 
 /// A thread of a watched process.

@@ -123,6 +123,8 @@ pub(super) struct Interface {
     pub(super) loopback: bool,
     /// A VM's backend takes packets out of its ring.
     pub(super) tap: bool,
+    /// What is for the VM comes in through it, and what the VM sends leaves through it.
+    pub(super) inverted: bool,
     /// Its transmit queues.
     pub(super) tx_queues: u32,
     /// Number in the list plus 1.
@@ -407,17 +409,17 @@ impl Correlator {
     }
 
     fn learn_interface(&mut self, fact: &InterfaceFact) {
-        let (role, loopback, tap) = (fact.role, fact.kind == "loopback", matches!(fact.kind.as_str(), "tap" | "tun"));
+        let (role, loopback, tx_queues) = (fact.role, fact.kind == "loopback", fact.tx_queues);
+        let (tap, inverted) = (fact.has_ring(), fact.is_macvtap());
         let hash = self.hasher.hash_one(fact.id);
         self.departed.come(fact.id);
         if let Some((_, known)) = self.interface_table.find_mut(hash, |(id, _)| *id == fact.id) {
-            (known.role, known.loopback, known.tap) = (role, loopback, tap);
-            known.tx_queues = fact.tx_queues;
+            *known = Interface { role, loopback, tap, inverted, tx_queues, ..*known };
         } else if let Some(number) = self.number_for(fact.id) {
             let hasher = &self.hasher;
             self.interface_table.insert_unique(
                 hash,
-                (fact.id, Interface { role, loopback, tap, tx_queues: fact.tx_queues, number, live_since: MonoNs(0) }),
+                (fact.id, Interface { role, loopback, tap, inverted, tx_queues, number, live_since: MonoNs(0) }),
                 |(id, _)| hasher.hash_one(id),
             );
         }

@@ -175,13 +175,14 @@ impl Correlator {
     }
 
     /// A VM's backend took a packet out of its tap's ring. The packet is freed with that, so its
-    /// address means nothing any more.
+    /// address means nothing any more. A softirq takes none out: it used up one of several segments, of
+    /// which a macvtap has made packets of their own.
     pub(super) fn backend_rx(&mut self, event: &Event, body: &BackendRxBody, out: &mut dyn FnMut(Update)) -> Joined {
         let Some((slot, half)) = self.carriers.find(&self.checks, body.skb) else { return Joined::Nothing };
         let id = InterfaceId { netns: body.netns, ifindex: body.ifindex };
         let check = &self.checks[slot];
         let tap = check.mark(Stage::VnicTx).map_or(0, |mark| mark.interface);
-        if !self.enters_by(slot, half, id) {
+        if event.softirq != 0 || !self.enters_by(slot, half, id) {
             return Joined::Check;
         }
         self.carriers.set(&mut self.checks, slot, half, 0);
@@ -228,6 +229,17 @@ impl Correlator {
             && at == self.interface(id).map(|interface| interface.number)
     }
 
+    /// Whether a check's packet, which a VM gave back, leaves through this macvtap of its own.
+    fn leaves_vm_by(&self, slot: u32, half: usize, id: InterfaceId) -> bool {
+        let check = &self.checks[slot];
+        let at = check.mark(Stage::VnicRx).map(|mark| mark.interface);
+        let macvtap = self.interface(id).filter(|interface| interface.inverted);
+        half != check::received(check.perspective) as usize
+            && !check.passed(Stage::PnicQueue)
+            && at.is_some()
+            && at == macvtap.map(|interface| interface.number)
+    }
+
     /// What is handed to a device has left its discipline; of a bulk only the first is seen leaving.
     fn leaves_tap_qdisc(&mut self, slot: u32, event: &Event, id: InterfaceId) {
         let stay = self.checks[slot].rest.as_mut().and_then(|rest| rest.qdisc.last_mut());
@@ -245,7 +257,8 @@ impl Correlator {
         let id = InterfaceId { netns: body.netns, ifindex: body.ifindex };
         let check = &self.checks[slot];
         let leaves = self.leaves_by(slot, half, id) && !check.passed(Stage::PnicXmit);
-        if !(leaves || self.enters_by(slot, half, id)) || check.qdisc().len() >= MAX_STAYS {
+        let passes = leaves || self.enters_by(slot, half, id) || self.leaves_vm_by(slot, half, id);
+        if !passes || check.qdisc().len() >= MAX_STAYS {
             return Joined::Check;
         }
         self.make_room(slot);

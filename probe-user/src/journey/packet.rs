@@ -506,8 +506,8 @@ fn stage_at(interface: Interface, ingress: bool) -> Stage {
     match (role, ingress) {
         (InterfaceRole::PhysicalNic, true) => Stage::PnicRx,
         (InterfaceRole::PhysicalNic, false) => Stage::PnicQueue,
-        (InterfaceRole::VirtualNic, true) => Stage::VnicRx,
-        (InterfaceRole::VirtualNic, false) => Stage::VnicTx,
+        (InterfaceRole::VirtualNic, ingress) if ingress == interface.inverted => Stage::VnicTx,
+        (InterfaceRole::VirtualNic, _) => Stage::VnicRx,
         (InterfaceRole::Inner, true) => Stage::GuestRx,
         (InterfaceRole::Inner, false) => Stage::GuestTx,
     }

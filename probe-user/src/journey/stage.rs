@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub enum Stage {
     /// Came in at the physical NIC.
     PnicRx = 1,
-    /// Left the host through the host end of the tap or veth.
+    /// Left the host through the host end of the tap or veth, or came in through a macvtap.
     VnicTx = 2,
     /// Taken off the tap by the vhost worker or the VMM.
     BackendRx = 3,
@@ -22,7 +22,7 @@ pub enum Stage {
     AppSend = 7,
     /// Left the guest or pod.
     GuestTx = 8,
-    /// Came in at the host end of the tap or veth.
+    /// Came in at the host end of the tap or veth, or left through a macvtap.
     VnicRx = 9,
     /// Reached the physical NIC, before its queueing discipline.
     PnicQueue = 10,
@@ -168,7 +168,7 @@ pub const STAGES: [StageRow; 12] = [
         Stage::VnicTx,
         "vnic_tx",
         "offered to the VM or pod",
-        "TCX or clsact egress on the host end of the tap or veth",
+        "TCX or clsact egress on the host end of the tap or veth; ingress on a macvtap",
         Span::Vm,
     ),
     row(Stage::BackendRx, "backend_rx", "taken off the tap", "consume_skb in the VMM or vhost worker", Span::Vm),
@@ -199,7 +199,7 @@ pub const STAGES: [StageRow; 12] = [
         Stage::VnicRx,
         "vnic_rx",
         "given back by the VM or pod",
-        "TCX or clsact ingress on the host end of the tap or veth",
+        "TCX or clsact ingress on the host end of the tap or veth; egress on a macvtap",
         Span::Forward,
     ),
     row(

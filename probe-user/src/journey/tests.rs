@@ -619,6 +619,37 @@ mod path {
         assert_eq!((journey.outcome.clone(), run.counts.unmatched), (Outcome::Replied, 1));
     }
 
+    /// What a macvtap hands to its VM comes in through it, and the other way round.
+    #[test]
+    fn a_macvtap_is_passed_the_other_way_round() {
+        let (request, mut scene) = (request(0, 1), Scene::with_hooks(&RING_HOOKS));
+        let reply = reply_to(&request);
+        let macvtap = TAP + 100;
+        let shaper = QdiscBody { skb: 0x2000, netns: 1, ifindex: macvtap, ..QdiscBody::new_zeroed() };
+        scene.fact(interface_fact(macvtap, InterfaceRole::VirtualNic, "macvtap"));
+        scene
+            .ingress(MS, PNIC, 0x1000, &request)
+            .ingress(MS + 1, macvtap, 0x1000, &request)
+            // Of one that is cut into several the kernel makes others at once, and frees it.
+            .add(MS + 2, OTHER_WORKER, 4, Body::BackendRx(backend_rx(macvtap, 0x1000)))
+            .taken(4 * MS, WORKER, macvtap, 0x1000)
+            .egress_by(6 * MS, WORKER, macvtap, 0x2000, &reply)
+            .add(6 * MS + 1, WORKER, 0, Body::QdiscEnqueue(shaper))
+            .hand_on(7 * MS - 1, macvtap, 0x2000)
+            .egress_by(7 * MS, WORKER, PNIC, 0x2000, &reply)
+            .xmit(8 * MS, PNIC, 0x2000);
+        let run = scene.run();
+        let path = [Stage::PnicRx, Stage::VnicTx, Stage::BackendRx, Stage::VnicRx, Stage::PnicQueue, Stage::PnicXmit];
+        assert_eq!(stages(run.only()), path);
+        assert_eq!(
+            run.only().stamp(Stage::BackendRx).map(|stamp| (stamp.at, stamp.task)),
+            Some((MonoNs(4 * MS), WORKER))
+        );
+        assert_eq!((run.only().outcome.clone(), run.counts.off_path), (Outcome::Replied, 0));
+        let [stay] = &run.only().qdisc[..] else { panic!("{:#?}", run.only()) };
+        assert_eq!((stay.entered_at, stay.left_at), (MonoNs(6 * MS + 1), Some(MonoNs(7 * MS - 1))));
+    }
+
     #[test]
     fn a_stay_in_the_discipline_of_a_tap_ends_with_the_hand_over() {
         let (request, mut scene) = (request(0, 1), Scene::with_hooks(&RING_HOOKS));

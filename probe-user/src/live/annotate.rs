@@ -22,6 +22,8 @@ const START_TOLERANCE_NS: u64 = 20_000_000;
 const MOST_DEVICES: usize = 1 << 12;
 /// Most threads that are looked at because they took a packet in.
 const MOST_RECEIVERS: usize = 256;
+/// Most processes that are told to take packets out of rings.
+const MOST_TAKERS: usize = 4_096;
 
 /// Knows what has been said already.
 #[derive(Debug)]
@@ -41,6 +43,8 @@ pub(super) struct Annotator {
     behind_rings: HashSet<InterfaceId>,
     receivers: HashSet<TaskId>,
     new_receivers: Vec<u32>,
+    takers: HashSet<u32>,
+    new_takers: Vec<u32>,
 }
 
 impl Annotator {
@@ -58,6 +62,8 @@ impl Annotator {
             behind_rings: HashSet::new(),
             receivers: HashSet::new(),
             new_receivers: Vec::new(),
+            takers: HashSet::new(),
+            new_takers: Vec::new(),
         }
     }
 
@@ -71,6 +77,18 @@ impl Annotator {
     /// Processes whose threads take packets in, each told once.
     pub(super) fn take_receivers(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.new_receivers)
+    }
+
+    /// Processes whose threads took packets out of rings of taps, each told once.
+    pub(super) fn take_takers(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.new_takers)
+    }
+
+    fn taker(&mut self, event: &Event) {
+        let tgid = event.task.tgid;
+        if event.softirq == 0 && self.takers.len() < MOST_TAKERS && self.takers.insert(tgid) {
+            self.new_takers.push(tgid);
+        }
     }
 
     fn receiver(&mut self, event: &Event, body: &PacketBody) {
@@ -109,6 +127,7 @@ impl Annotator {
             Body::BackendRx(body) => {
                 self.address(body.location, &mut say_now);
                 self.thread(event.task, &mut say_now);
+                self.taker(&event);
             }
             Body::Ran(body) => self.runner(event.task, body.start_time_ns, &mut say_now),
             Body::FileWait(body) => self.device(body.device, event.task, &mut say_now),

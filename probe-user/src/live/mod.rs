@@ -312,6 +312,7 @@ impl<'a> Live<'a> {
         for tgid in self.annotator.take_receivers() {
             self.watch_process(now, tgid);
         }
+        self.annotator.take_takers().into_iter().for_each(|tgid| self.surroundings.took(tgid));
         let crowded = drained.more || drained.fullest >= self.ring_bytes / 2;
         let skipped = self.skip_watch.count();
         if crowded || skipped > self.skipped || now.since(self.counted_at) >= COUNT_EVERY {

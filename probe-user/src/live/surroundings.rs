@@ -227,6 +227,12 @@ impl Surroundings {
         Some(self.take_in(answered.await.ok()?))
     }
 
+    /// A process took a packet out of a tap's ring. If it is none that is known to hold one, a VM has come
+    /// that opened its tap later: of a macvtap the kernel does not tell that.
+    pub(super) fn took(&mut self, tgid: u32) {
+        self.again |= self.changes.is_some() && !self.holders.values().flatten().any(|holder| *holder == tgid);
+    }
+
     fn questions(&self, attached: &Attached) -> Vec<Question> {
         let question = |(key, watched): (&Key, &Watched)| {
             let Watched { attachment, life, .. } = watched;

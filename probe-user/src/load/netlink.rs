@@ -189,7 +189,7 @@ pub(super) fn link_counters(ifindex: u32) -> io::Result<Vec<(&'static str, u64)>
 pub(super) struct Link {
     /// Its kind of hardware, an `ARPHRD_*`.
     pub(super) hardware: u16,
-    /// It is a tun or tap.
+    /// It is a tun or tap, or a tap on another device.
     pub(super) tun: bool,
 }
 
@@ -205,7 +205,7 @@ pub(super) fn link(ifindex: u32) -> io::Result<Link> {
     let link = link.and_then(|answer| LinkMessage::read_from_prefix(&answer.body).ok());
     let link = link.map(|(link, attributes)| {
         let kind = attribute(attributes, IFLA_LINKINFO).and_then(|info| attribute(info, IFLA_INFO_KIND));
-        Link { hardware: link.hardware, tun: kind == Some(b"tun\0") }
+        Link { hardware: link.hardware, tun: matches!(kind, Some(b"tun\0" | b"macvtap\0")) }
     });
     link.ok_or_else(|| io::ErrorKind::NotFound.into())
 }

@@ -654,6 +654,45 @@ fn taken_off_a_tap(lo: &Attachment) {
     assert_eq!((taken.header.tgid, taken.header.tid), (process::id(), gettid().as_raw_nonzero().get().unsigned_abs()));
 }
 
+/// A check that comes in through a macvtap and lies in its ring until this thread reads it.
+fn taken_off_a_macvtap(lo: &Attachment) {
+    let index = process::id();
+    ip("link add v0 type veth peer name v1");
+    let add = format!("link add link v0 name vm0 index {index} address 02:00:00:00:00:02 type macvtap");
+    if !process::Command::new("ip").args(add.split(' ')).status().unwrap().success() {
+        return println!("skipped: there are no macvtaps here");
+    }
+    let mut file = fs::OpenOptions::new().read(true).write(true).open(format!("/dev/tap{index}")).unwrap();
+    ["v0", "v1", "vm0"].iter().for_each(|name| ip(&format!("link set {name} up")));
+    ip("addr add 10.9.9.1/24 dev v1");
+    ip("neigh add 10.9.9.2 dev v1 lladdr 02:00:00:00:00:02 nud permanent");
+    let interfaces = vec![lo.clone()];
+    let mut attached = load(&Request { interfaces, rules: vec![rule()], ..Request::default() }).unwrap();
+    attached.attach_interface(&Attachment { netns: None, ifindex: index, name: "vm0".into() }).unwrap();
+    assert!(matches!(hook_of_the_ring(&attached), Outcome::Attached(_)));
+    let client = UdpSocket::bind(("10.9.9.1", 0)).unwrap();
+    client.send_to(b"HCHK\x01\x02\x03\x04\x05\x06\x07\x08", ("10.9.9.2", PORT)).unwrap();
+    std::thread::sleep(Duration::from_millis(30));
+    let mut frame = [0; 2048];
+    // Behind a header for virtio; other frames may come first.
+    while !frame[10..].starts_with(&[2, 0, 0, 0, 0, 2]) {
+        assert!(file.read(&mut frame).unwrap() > 0);
+    }
+    let kept = collect(&mut attached, |kept| !find(kept, EventKind::BackendRx).is_empty());
+    let came = find(&kept, EventKind::PacketIngress)[0];
+    let [taken] = find(&kept, EventKind::BackendRx)[..] else { panic!("{kept:#?}") };
+    let (packet, body): (PacketBody, BackendRxBody) = (came.body(), taken.body());
+    assert_eq!((body.skb, body.netns, body.ifindex, packet.ifindex), (packet.skb, packet.netns, index, index));
+    assert!(taken.header.time_ns - came.header.time_ns >= 30_000_000);
+    assert_eq!((taken.header.softirq, taken.header.tgid), (0, process::id()));
+}
+
+#[test]
+fn a_check_is_seen_leaving_the_ring_of_a_macvtap() {
+    need_root!();
+    in_new_netns(taken_off_a_macvtap);
+}
+
 fn ip(command: &str) {
     assert!(process::Command::new("ip").args(command.split(' ')).status().unwrap().success(), "{command}");
 }

@@ -7,7 +7,7 @@ use super::port::{self, Transport};
 use super::process::{self, Process};
 use super::{container, machine};
 use crate::attribution::SOFTIRQ_THREAD;
-use crate::event::InterfaceId;
+use crate::event::{InterfaceId, MACVTAP, TAP};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fs;
@@ -136,7 +136,11 @@ fn interface_of(link: &Link, contents: &Contents, cookies: &HashMap<u64, u64>) -
         master: link.master,
         mtu: link.mtu,
         tx_queues: channels.map_or(link.tx_queues, |channels| channels.tx),
-        rx_queues: channels.map_or(link.rx_queues, |channels| channels.rx),
+        rx_queues: match channels {
+            _ if link.kind == MACVTAP => 0,
+            Some(channels) => channels.rx,
+            None => link.rx_queues,
+        },
         up: link.up,
         state: link.state,
         outward: contents.outward.contains(&link.ifindex),
@@ -164,22 +168,40 @@ fn driver_of(link: &Link, home: bool) -> Option<String> {
     Some(target.file_name()?.to_str()?.to_owned())
 }
 
-/// A tap's file names the interface only by name, so among namespaces with the same name the
-/// holder's own is meant.
+/// The file of a tap tells no namespace, so among several that have an interface like it the holder's own is
+/// meant.
 fn attach_holders(interfaces: &mut [Interface], processes: &[Process], cookies: &HashMap<u64, u64>) {
-    for process in processes.iter().filter(|process| !process.taps.is_empty()) {
-        let own = process.netns.and_then(|inode| cookies.get(&inode));
+    for process in processes {
+        let own = process.netns.and_then(|inode| cookies.get(&inode)).copied();
         for name in &process.taps {
             let is_it =
-                |interface: &Interface| interface.name == *name && matches!(interface.kind.as_str(), "tap" | "tun");
-            let in_own = |interface: &Interface| Some(&interface.id.netns) == own;
-            let mut named: Vec<_> = interfaces.iter_mut().filter(|interface| is_it(interface)).collect();
-            if named.len() > 1 {
-                named.retain(|interface| in_own(interface));
+                |interface: &Interface| interface.name == *name && matches!(interface.kind.as_str(), TAP | "tun");
+            if let Some(tap) = meant(interfaces, is_it, own) {
+                tap.holders.push(process.tgid);
             }
-            if let [interface] = named.as_mut_slice() {
-                interface.holders.push(process.tgid);
+        }
+        for file in &process.macvtaps {
+            let is_it = |interface: &Interface| {
+                interface.is_macvtap() && interface.id.ifindex == file.ifindex && interface.name == file.name
+            };
+            if let Some(macvtap) = meant(interfaces, is_it, own) {
+                // Each file that is open is a queue. Its device has others, for what the VM sends.
+                macvtap.rx_queues += file.opened;
+                macvtap.holders.push(process.tgid);
             }
         }
     }
+}
+
+/// The interface that `is_it`; of several, the one in this namespace.
+fn meant(
+    interfaces: &mut [Interface],
+    is_it: impl Fn(&Interface) -> bool,
+    netns: Option<u64>,
+) -> Option<&mut Interface> {
+    let mut alike: Vec<_> = interfaces.iter_mut().filter(|interface| is_it(interface)).collect();
+    if alike.len() > 1 {
+        alike.retain(|interface| Some(interface.id.netns) == netns);
+    }
+    if alike.len() == 1 { alike.pop() } else { None }
 }

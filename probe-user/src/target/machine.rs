@@ -14,7 +14,7 @@ pub(super) fn find(processes: &[Process], interfaces: &[Interface]) -> Vec<Machi
         processes.iter().filter_map(|process| Some((process, vhost_owner(&process.comm)?))).collect();
     let machine = |process: &Process| {
         let taps =
-            interfaces.iter().filter(|interface| interface.kind == "tap" && interface.holders.contains(&process.tgid));
+            interfaces.iter().filter(|interface| interface.is_tap() && interface.holders.contains(&process.tgid));
         let taps: Vec<_> = taps.map(|interface| interface.id).collect();
         let vmm = vmm_of(&process.comm, process.kvm, !taps.is_empty())?;
         let workers: Vec<_> =

@@ -1,6 +1,6 @@
 //! What discovery finds, as values.
 
-use crate::event::InterfaceId;
+use crate::event::{InterfaceId, MACVTAP, TAP};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -88,9 +88,9 @@ pub struct Interface {
     /// Its name, unique in its namespace only.
     pub name: String,
     /// `ether` (hardware, or what poses as it), `loopback`, `tap`, `tun`, or the kernel's own
-    /// word: `veth`, `bridge`, `bond`, `vlan`, `macvlan`, …
+    /// word: `veth`, `bridge`, `bond`, `vlan`, `macvlan`, `macvtap`, …
     pub kind: String,
-    /// Other end of a veth, lower device of a vlan or macvlan.
+    /// Other end of a veth, lower device of a vlan, macvlan or macvtap.
     pub peer: Option<Peer>,
     /// Index of the bridge, bond or team that it is part of.
     pub master: Option<u32>,
@@ -99,7 +99,7 @@ pub struct Interface {
     pub mtu: u32,
     /// Transmit queues in use.
     pub tx_queues: u32,
-    /// Receive queues in use.
+    /// Receive queues in use; of a macvtap, those that a VM has open.
     pub rx_queues: u32,
     /// How many queues its hardware has, `None` if it did not say.
     pub queue_limits: Option<QueueLimits>,
@@ -116,7 +116,7 @@ pub struct Interface {
     pub driver: Option<String>,
     /// `None` if the kernel did not say (before Linux 5.8).
     pub offloads: Option<Offloads>,
-    /// Processes that hold its file, for a tap or tun.
+    /// Processes that hold its file, for a tap, macvtap or tun.
     pub holders: Vec<u32>,
 }
 
@@ -125,6 +125,18 @@ impl Interface {
     #[must_use]
     pub fn is_physical(&self) -> bool {
         self.kind == "ether"
+    }
+
+    /// Whether a VMM has its packets from it, by a file.
+    #[must_use]
+    pub fn is_tap(&self) -> bool {
+        self.is_macvtap() || self.kind == TAP
+    }
+
+    /// Whether it is a tap that shares another device with the host.
+    #[must_use]
+    pub fn is_macvtap(&self) -> bool {
+        self.kind == MACVTAP
     }
 
     /// Up and not known to be unable to pass packets.

@@ -4,6 +4,7 @@
 //! counted, so that the result can say what is missing. Arguments and environment are never read.
 
 use super::model::Gap;
+use rustix::fs::{AtFlags, FileType, StatxFlags};
 use std::collections::HashSet;
 use std::fs;
 use std::io;
@@ -19,15 +20,27 @@ pub(super) struct Process {
     pub(super) cgroup: String,
     /// Names of the tun and tap interfaces whose files it holds.
     pub(super) taps: Vec<String>,
+    /// The macvtap interfaces whose files it holds.
+    pub(super) macvtaps: Vec<MacvtapFile>,
     /// It holds a KVM virtual machine.
     pub(super) kvm: bool,
+}
+
+/// A macvtap whose file a process holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct MacvtapFile {
+    pub(super) name: String,
+    pub(super) ifindex: u32,
+    /// How many such files the process has open.
+    pub(super) opened: u32,
 }
 
 /// All processes that `/proc` shows, and what it does not show.
 pub(super) fn scan() -> (Vec<Process>, Vec<Gap>) {
     let mut refused = 0;
+    let macvtap = macvtap_major(&fs::read_to_string("/proc/devices").unwrap_or_default());
     let tgids = numbered(Path::new("/proc")).collect::<Vec<_>>();
-    let processes = tgids.iter().filter_map(|tgid| read(*tgid, &mut refused)).collect();
+    let processes = tgids.iter().filter_map(|tgid| read(*tgid, macvtap, &mut refused)).collect();
     let gaps = [refused_gap(refused, tgids.len()), hidden_gap()];
     (processes, gaps.into_iter().flatten().collect())
 }
@@ -56,20 +69,21 @@ fn hidden_gap() -> Option<Gap> {
     })
 }
 
-fn read(tgid: u32, refused: &mut usize) -> Option<Process> {
+fn read(tgid: u32, macvtap: Option<u32>, refused: &mut usize) -> Option<Process> {
     let root = PathBuf::from(format!("/proc/{tgid}"));
     let comm = text(&root.join("comm"))?.trim_end().to_owned();
     let netns = fs::read_link(root.join("ns/net"));
     if netns.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
         *refused += 1;
     }
-    let files = open_files(&root);
+    let files = open_files(&root, macvtap);
     Some(Process {
         tgid,
         comm,
         netns: netns.ok().and_then(|link| inode_of_link(&link)),
         cgroup: cgroup(&root),
         taps: files.taps,
+        macvtaps: files.macvtaps,
         kvm: files.kvm,
     })
 }
@@ -112,21 +126,64 @@ fn cgroup_of(text: &str) -> String {
 #[derive(Default)]
 struct OpenFiles {
     taps: Vec<String>,
+    macvtaps: Vec<MacvtapFile>,
     kvm: bool,
 }
 
-fn open_files(process: &Path) -> OpenFiles {
+impl OpenFiles {
+    fn opens(&mut self, (name, ifindex): (String, u32)) {
+        match self.macvtaps.iter_mut().find(|file| file.ifindex == ifindex && file.name == name) {
+            Some(known) => known.opened += 1,
+            None => self.macvtaps.push(MacvtapFile { name, ifindex, opened: 1 }),
+        }
+    }
+}
+
+fn open_files(process: &Path, macvtap: Option<u32>) -> OpenFiles {
     let mut found = OpenFiles::default();
     for number in numbered(&process.join("fd")) {
-        let Ok(link) = fs::read_link(process.join(format!("fd/{number}"))) else { continue };
+        let file = process.join(format!("fd/{number}"));
+        let Ok(link) = fs::read_link(&file) else { continue };
         found.kvm |= link.as_os_str() == "anon_inode:kvm-vm";
         if link.as_os_str() == "/dev/net/tun" {
             found.taps.extend(tap_of(&process.join(format!("fdinfo/{number}"))));
+        }
+        if let Some(major) = macvtap.filter(|_| link.is_absolute())
+            && let Some(opened) = macvtap_at(&file, major)
+        {
+            found.opens(opened);
         }
     }
     found.taps.sort();
     found.taps.dedup();
     found
+}
+
+/// The kernel's number for the files of macvtaps; `None` where it has none.
+fn macvtap_major(devices: &str) -> Option<u32> {
+    devices.lines().find_map(|line| line.trim().strip_suffix(" macvtap")?.parse().ok())
+}
+
+/// Name and index of the macvtap of an open file, by the number of its device: the file may have any path.
+/// Its status is that which the kernel has at hand; the server of a file system is not asked.
+fn macvtap_at(file: &Path, major: u32) -> Option<(String, u32)> {
+    let status = rustix::fs::statx(rustix::fs::CWD, file, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).ok()?;
+    let is_device = FileType::from_raw_mode(status.stx_mode.into()) == FileType::CharacterDevice;
+    if !is_device || status.stx_rdev_major != major {
+        return None;
+    }
+    named_macvtap(&fs::read_link(format!("/sys/dev/char/{major}:{}", status.stx_rdev_minor)).ok()?)
+}
+
+/// A device is called `…/NAME/tapIFINDEX`, or `…/NAME/macvtap/tapIFINDEX`.
+/// <https://github.com/torvalds/linux/blob/v6.12/drivers/net/macvtap.c> (`macvtap_device_event`)
+fn named_macvtap(device: &Path) -> Option<(String, u32)> {
+    let ifindex = device.file_name()?.to_str()?.strip_prefix("tap")?.parse().ok()?;
+    let mut above = device.parent()?;
+    if above.file_name()? == "macvtap" && above.parent()?.parent()?.file_name()? == "net" {
+        above = above.parent()?;
+    }
+    Some((above.file_name()?.to_str()?.to_owned(), ifindex))
 }
 
 fn tap_of(fdinfo: &Path) -> Option<String> {
@@ -163,6 +220,18 @@ mod tests {
         assert_eq!(tap_in("pos:\t0\nflags:\t0104002\nmnt_id:\t27\niff:\tvltap0\n").as_deref(), Some("vltap0"));
         assert_eq!(tap_in("pos:\t0\niff:\t\n"), None);
         assert_eq!(tap_in("pos:\t0\n"), None);
+    }
+
+    #[test]
+    fn a_macvtap_is_named_by_its_device() {
+        let named = |device: &str| named_macvtap(Path::new(device));
+        let expected = Some(("vm0".to_owned(), 17));
+        assert_eq!(named("../../devices/virtual/net/vm0/tap17"), expected);
+        assert_eq!(named("../../devices/virtual/net/vm0/macvtap/tap17"), expected);
+        assert_eq!(named("../../devices/virtual/net/macvtap/tap17"), Some(("macvtap".to_owned(), 17)));
+        assert_eq!(named("../../devices/virtual/net/vm0/tap"), None);
+        let devices = "Character devices:\n 10 misc\n246 macvtap\n\nBlock devices:\n  7 loop\n";
+        assert_eq!((macvtap_major(devices), macvtap_major("246 vtap\n")), (Some(246), None));
     }
 
     #[test]

@@ -509,6 +509,31 @@ fn a_ring_that_is_full_tells_what_the_vm_did() {
     assert!(facts.contains("its vCPU (pid 700/703 CPU 0/TCG) had waited "), "{facts}");
 }
 
+/// A macvtap has rings of its own, and is passed the other way round.
+#[test]
+fn the_ring_of_a_macvtap_is_the_backend_s_too() {
+    let told = |kind| {
+        let mut story = super::ring_open();
+        story.interface(TAP, "tap0", kind);
+        longest(&story.judge(), Cause::VmBackend).evidence.join("; ")
+    };
+    assert!(told("macvtap").contains("and not taken out; "), "{}", told("macvtap"));
+    assert_eq!(told("macvtap"), told("tap"));
+}
+
+/// What a VM sends through its macvtap waits for that one's shaper first: a limit of its own, as libvirt sets.
+#[test]
+fn a_shaper_of_a_macvtap_is_no_forwarding() {
+    let mut story = super::in_vm();
+    story.interface(TAP, "tap0", "macvtap").journey.stamps.retain(|stamp| stamp.stage < Stage::VnicRx);
+    story.stamp(1_000, Stage::VnicRx, None).stamp(100 * MS, Stage::PnicQueue, None);
+    story.qdisc_at(TAP, 1_005, 99 * MS, "htb", |left| left.overlimits += 9);
+    let judged = story.judge();
+    let shaped = longest(&judged, Cause::NicQdisc);
+    assert!(shaped.evidence.join("; ").contains("tap0 htb"), "{shaped:?}");
+    assert_eq!(shaped.to.since(shaped.from).0, (99 * MS - 1_005) * 1_000);
+}
+
 #[test]
 fn a_pause_tells_who_ended_it() {
     let facts = longest(&paused().judge(), Cause::VmPaused).evidence.join("; ");

@@ -1,10 +1,12 @@
 //! Interfaces: who takes packets in there, and who takes them out.
 
 use super::{Evidence, receives_packets, text};
+use crate::attribution::symbol::Fast;
 use crate::attribution::tap::Tap;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Event, InterfaceFact, InterfaceId, TaskId};
-use probe_wire::{BackendRxBody, NeighbourBody, PacketBody};
+use probe_wire::{BackendRxBody, NeighbourBody, PacketBody, Sighting, XmitBody};
+use std::hash::BuildHasher;
 
 /// Most interfaces that have gone of which something is kept.
 const MAX_DEPARTED: usize = 1_024;
@@ -12,9 +14,14 @@ const MAX_DEPARTED: usize = 1_024;
 const MAX_NEIGHBOURS: usize = 256;
 
 impl Evidence {
-    /// Who takes packets in there, and since when, if it is softirq.
+    /// Who takes packets in there, and since when, if it is softirq. What comes in through a macvtap is in
+    /// its ring with that.
     pub(super) fn ingress(&mut self, event: &Event, body: &PacketBody) {
         let id = InterfaceId { netns: body.netns, ifindex: body.ifindex };
+        if let Some(macvtap) = self.macvtap(id) {
+            let queue = if macvtap.rx_queues == 1 { 0 } else { flow(&body.sighting) };
+            self.taps.hand(id, event.at, body.skb, queue);
+        }
         let by_thread = event.softirq == 0 && !self.blind.softirqs;
         match self.receivers.get_mut(&id) {
             Some(receiver) => *receiver = if by_thread { event.task } else { TaskId::default() },
@@ -26,9 +33,23 @@ impl Evidence {
         }
     }
 
+    fn macvtap(&self, id: InterfaceId) -> Option<&InterfaceFact> {
+        self.interfaces.get(&id).filter(|fact| fact.is_macvtap())
+    }
+
+    /// A packet was handed to a driver: to that of a tap, it is in its ring with that. What leaves through
+    /// a macvtap is its VM's.
+    pub(super) fn handed(&mut self, event: &Event, body: &XmitBody) {
+        let id = InterfaceId { netns: body.netns, ifindex: body.ifindex };
+        if self.macvtap(id).is_none() {
+            self.taps.hand(id, event.at, body.skb, body.queue);
+        }
+    }
+
+    /// A softirq takes nothing out of a ring.
     pub(super) fn taken(&mut self, event: &Event, body: &BackendRxBody) {
         let id = InterfaceId { netns: body.netns, ifindex: body.ifindex };
-        if self.interfaces.contains_key(&id) {
+        if event.softirq == 0 && self.interfaces.contains_key(&id) {
             self.taps.take(id, event.at, body.skb, event.task);
         }
     }
@@ -91,4 +112,12 @@ impl Evidence {
             self.neighbours.remove(&old);
         }
     }
+}
+
+/// A number of a packet's flow. By the flow, a macvtap chooses one of several rings.
+/// <https://github.com/torvalds/linux/blob/v6.12/drivers/net/tap.c> (`tap_get_queue`)
+fn flow(sighting: &Sighting) -> u32 {
+    let Sighting { source, destination, source_port, destination_port, protocol, .. } = sighting;
+    let number = Fast::default().hash_one((source, destination, source_port, destination_port, protocol));
+    (number ^ number >> 32) as u32
 }

@@ -184,7 +184,7 @@ pub(super) fn fill(pieces: &mut Vec<Piece>, leg: &Leg<'_>, reason: &str) {
 }
 
 /// The stretches that no piece covers; sorts the pieces.
-fn gaps(pieces: &mut [Piece], from: MonoNs, to: MonoNs) -> Vec<(MonoNs, MonoNs)> {
+pub(super) fn gaps(pieces: &mut [Piece], from: MonoNs, to: MonoNs) -> Vec<(MonoNs, MonoNs)> {
     pieces.sort_by_key(|piece| piece.from);
     let mut cursor = from;
     let mut gaps = Vec::new();

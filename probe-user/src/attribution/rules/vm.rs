@@ -4,26 +4,33 @@ use super::guest::Guest;
 use super::pause;
 use super::thread::{Role, Seat, charge};
 use super::transmit::{NOTICEABLE, stays};
-use super::{Leg, counted};
+use super::{Leg, counted, receive};
 use crate::attribution::cause::{Cause, Family};
 use crate::attribution::ledger::Offender;
 use crate::attribution::piece::{Charge, Found, Piece};
 use crate::attribution::thread::{Interval, State};
 use crate::attribution::walk::{NOT_RUN_YET, is_contradicted};
 use crate::clock::{DurNs, MonoNs};
-use crate::event::TaskId;
+use crate::event::{InterfaceFact, TaskId};
 use crate::journey::Stage;
 use std::rc::Rc;
 
-/// Between two devices of the host.
+/// Between two devices of the host. What leaves a VM by a macvtap may wait in the queueing discipline of that.
 pub(in crate::attribution) fn forwarding(leg: &Leg<'_>) -> Vec<Piece> {
+    let mut pieces = stays(leg);
     let Some(end) = leg.end else {
-        return vec![Piece::unexplained(leg.from, leg.to, leg.span, leg.out_of_sight())];
+        receive::fill(&mut pieces, leg, &leg.out_of_sight());
+        return pieces;
     };
     let names = (leg.evidence.interface(leg.start.interface), leg.evidence.interface(end.interface));
-    let fact = format!("{} from {} to {}", leg.time(), names.0, names.1);
-    let charge = neighbour(leg, fact.clone()).unwrap_or_else(|| Charge::new(Cause::HostForwarding, None, fact));
-    vec![Piece::charged(leg.from, leg.to, leg.span, charge)]
+    for (from, to) in receive::gaps(&mut pieces, leg.from, leg.to) {
+        let fact = format!("{} from {} to {}", to.since(from), names.0, names.1);
+        let charge = neighbour(&Leg { from, to, ..*leg }, fact.clone());
+        let charge = charge.unwrap_or_else(|| Charge::new(Cause::HostForwarding, None, fact));
+        pieces.push(Piece::charged(from, to, leg.span, charge));
+    }
+    pieces.sort_by_key(|piece| piece.from);
+    pieces
 }
 
 /// The wait ended when a neighbour became known: the kernel then sends what waited for it.
@@ -155,7 +162,7 @@ fn opaque(leg: &Leg<'_>, from: MonoNs) -> Piece {
 
 fn is_tap(leg: &Leg<'_>) -> bool {
     let fact = leg.evidence.interface_fact(leg.start.interface);
-    fact.is_some_and(|fact| matches!(fact.kind.as_str(), "tap" | "tun"))
+    fact.is_some_and(InterfaceFact::has_ring)
 }
 
 fn device(leg: &Leg<'_>) -> Offender {

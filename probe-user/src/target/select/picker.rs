@@ -115,7 +115,7 @@ impl<'a> Picker<'a> {
 
     fn by_kind(&mut self, interface: &'a Interface) -> Result<(), SelectionError> {
         let leads_inside = leads_away(interface) && !self.simulated;
-        if interface.kind == "tap" || leads_inside {
+        if interface.is_tap() || leads_inside {
             self.virtual_nic(interface, None, "named")
         } else {
             self.add(interface, InterfaceRole::PhysicalNic, None, "named".to_owned())
@@ -123,13 +123,8 @@ impl<'a> Picker<'a> {
     }
 
     fn machine(&mut self, machine: &'a Machine) -> Result<(), SelectionError> {
-        let host = self.host.cookie;
-        let taps: Vec<_> = machine
-            .taps
-            .iter()
-            .filter(|tap| tap.netns == host)
-            .filter_map(|tap| self.discovery.interface(*tap))
-            .collect();
+        let taps = machine.taps.iter().filter_map(|tap| self.discovery.interface(*tap));
+        let taps: Vec<_> = taps.filter(|tap| self.is_at_host(tap)).collect();
         if taps.is_empty() {
             return Err(SelectionError::NoTap { name: machine.name.clone(), host: self.host.display_name() });
         }
@@ -161,6 +156,10 @@ impl<'a> Picker<'a> {
         let tied = |interface: &&Interface| interface.peer.is_some_and(|peer| peer.netns == Some(self.host.cookie));
         let inner: Vec<_> = self.discovery.interfaces_in(place.cookie).filter(tied).collect();
         for interface in inner {
+            if interface.is_tap() {
+                self.virtual_nic(interface, label, &format!("inside {who}"))?;
+                continue;
+            }
             if let Some(outer) = self.discovery.veth_peer(interface) {
                 self.add(outer, InterfaceRole::VirtualNic, label, format!("leads to {who}"))?;
             }
@@ -269,11 +268,11 @@ impl<'a> Picker<'a> {
         let physical = self.chosen.iter().filter(|chosen| chosen.interface.role == InterfaceRole::PhysicalNic);
         let way_out = WayOut::below(self.discovery, physical.map(|chosen| chosen.interface.id));
         let leads_inside = |interface: &&Interface| {
-            let tap = interface.kind == "tap" && (interface.is_usable() || !interface.holders.is_empty());
+            let tap = interface.is_tap() && (interface.is_usable() || !interface.holders.is_empty());
             let veth = leads_away(interface) && interface.is_usable() && !is_aggregated(self.discovery, interface);
             (tap || veth) && !way_out.holds(interface) && !self.is_chosen(interface)
         };
-        let all = self.discovery.interfaces_in(self.host.cookie).filter(leads_inside);
+        let all = self.discovery.interfaces.iter().filter(|interface| self.is_at_host(interface)).filter(leads_inside);
         let (doubtful, inside): (Vec<_>, Vec<_>) = all.partition(|interface| way_out.may_hold(interface));
         for interface in inside {
             if self.virtual_nic(interface, None, &interface.kind).is_err() {
@@ -287,6 +286,13 @@ impl<'a> Picker<'a> {
                 "left out because it is not known which of them leads outside: {names}; name guests' with --vnic"
             ));
         }
+    }
+
+    /// Whether it is the host's, or a macvtap on one of the host's that a VM has in a namespace of its own.
+    fn is_at_host(&self, interface: &Interface) -> bool {
+        let host = self.host.cookie;
+        let is_on_host = || interface.peer.is_some_and(|peer| peer.netns == Some(host));
+        interface.id.netns == host || interface.is_macvtap() && is_on_host()
     }
 
     fn is_chosen(&self, interface: &Interface) -> bool {

@@ -107,6 +107,39 @@ fn chosen(targets: &Targets) -> Vec<String> {
     selection.chosen.iter().map(|chosen| show(&chosen.interface)).collect()
 }
 
+/// A VM on the first NIC without a bridge, and another whose VMM has a namespace of its own.
+#[test]
+fn vms_on_macvtaps_are_found_wherever_those_are() {
+    let mut discovery = host();
+    discovery.interfaces.extend([
+        tied(interface(HOME, 8, "vm8", "macvtap"), HOME, 2),
+        tied(interface(POD, 9, "vm9", "macvtap"), HOME, 2),
+        tied(interface(LAB, 9, "vm9", "macvtap"), LAB, 2),
+        tied(interface(HOME, 10, "own0", "macvlan"), HOME, 2),
+    ]);
+    let vm = |tgid, name: &str, netns, ifindex| Machine {
+        tgid,
+        name: name.to_owned(),
+        taps: vec![InterfaceId { netns, ifindex }],
+        ..host().machines[0].clone()
+    };
+    discovery.machines.extend([vm(510, "web08", HOME, 8), vm(SERVER, "web09", POD, 9), vm(LONELY, "web10", LAB, 9)]);
+    let names = |targets: &Targets| -> Vec<(String, String)> {
+        let selection = Selection::choose(targets, &discovery).expect("a selection");
+        let all = selection.chosen.into_iter().filter(|chosen| chosen.interface.role == InterfaceRole::VirtualNic);
+        all.map(|chosen| (chosen.interface.name, chosen.interface.label)).collect()
+    };
+    let pair = |name: &str, label: &str| (name.to_owned(), label.to_owned());
+    let (web08, web09) = (pair("vm8", "web08"), pair("vm9", "web09"));
+    let others = [pair("vltap0", "web01"), pair("veth9", "abc111")];
+    let found = names(&Targets::default());
+    assert_eq!(found, [&others[..], &[web08.clone(), web09.clone()]].concat());
+    let named = |name: &str| names(&Targets { names: words(&[name]), ..Targets::default() });
+    assert_eq!(named("vm8"), [web08.clone()]);
+    assert_eq!(named("web08"), [web08]);
+    assert_eq!(names(&Targets { pid: vec![SERVER], ..Targets::default() }), [web09]);
+}
+
 #[test]
 fn nothing_named_finds_nics_vms_and_pods() {
     let all = Targets::default();
