@@ -205,6 +205,10 @@ scenarios! {
     a_read_past_the_cache_waits_for_its_file_server: "nfs-read-past-cache",
     a_file_server_that_is_not_asked_is_not_blamed: "nfs-handler-sleeps",
     a_mapped_device_that_is_late_is_the_block_queue: "disk-mapped-late",
+    a_quiet_vm_on_a_macvtap_is_blamed_for_nothing: "macvtap-healthy",
+    a_computing_guest_on_a_macvtap_is_inside_the_vm: "macvtap-guest-computes",
+    a_sleeping_backend_of_a_macvtap_is_not_inside_the_vm: "macvtap-backend-asleep",
+    a_full_ring_of_a_macvtap_drops: "macvtap-ring-full",
 }
 
 /// Cases that are left to `lab run` and `lab score`, and why.

@@ -382,6 +382,8 @@ const BONDS: Need = modules(&[
     Module { name: "bonding", symbol: "bond_enslave" },
     Module { name: "8021q", symbol: "register_vlan_dev" },
 ]);
+/// Taps that share a NIC with the host.
+const MACVTAP: Need = modules(&[Module { name: "macvtap", symbol: "macvtap_newlink" }]);
 /// Guests by the processor's own virtualisation, of whichever maker, and a backend in the kernel.
 const KVM_HOST: Need = modules(&[
     Module { name: "kvm_amd", symbol: "kvm_vcpu_ioctl" },
@@ -2396,6 +2398,50 @@ pub const CASES: &[Case] = &[
         twin_of: Some("device-completes-late"),
         proof: Counter::FaultLog,
         needs: MAPPED,
+        ..QUIET
+    },
+    Case {
+        name: "macvtap-healthy",
+        claim: "a virtual machine on a macvtap answers, and nothing is blamed",
+        shape: Shape::Macvtap,
+        server: Server::Vm(VmFault::GuestComputes),
+        needs: MACVTAP,
+        ..QUIET
+    },
+    Case {
+        name: "macvtap-guest-computes",
+        claim: "the virtual machine has taken the check off its macvtap and computes",
+        shape: Shape::Macvtap,
+        server: Server::Vm(VmFault::GuestComputes),
+        fault: Fault::Server,
+        expect: Expect { offender: None, ..slow(&["vm.guest_internal"], "") },
+        proof: Counter::CpuTime,
+        needs: MACVTAP,
+        ..QUIET
+    },
+    Case {
+        name: "macvtap-backend-asleep",
+        claim: "the virtual machine's I/O thread leaves checks in the ring of its macvtap",
+        shape: Shape::Macvtap,
+        server: Server::Vm(VmFault::BackendAsleep),
+        fault: Fault::Server,
+        expect: slow(&["vm.backend"], "vmm-io"),
+        twin_of: Some("macvtap-guest-computes"),
+        proof: Counter::FaultLog,
+        needs: MACVTAP,
+        ..QUIET
+    },
+    Case {
+        name: "macvtap-ring-full",
+        claim: "the virtual machine's I/O thread leaves checks in the ring of its macvtap, until it is full",
+        shape: Shape::Macvtap,
+        server: Server::Vm(VmFault::BackendAsleep),
+        fault: Fault::ShortRing,
+        expect: Expect { slow: &["vm.backend"], lost: &["nic.drop"], offender: Some(VNIC), beside: &[], at_least: 1 },
+        twin_of: Some("macvtap-backend-asleep"),
+        proof: Counter::MacvtapDrops,
+        lost_at: at("tap_ring"),
+        needs: MACVTAP,
         ..QUIET
     },
 ];

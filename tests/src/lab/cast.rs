@@ -11,7 +11,7 @@ use super::receive::{STORM_FILTERS, start_storm};
 use super::software::{Real, fetch, server_dir};
 use super::vmm;
 use super::workload::{COLD, PORT, SERVED_FILE, device_number};
-use super::world::{PNIC, POD_NIC, VNIC, World};
+use super::world::{PNIC, POD_NIC, Shape, VNIC, World};
 use anyhow::{Context, Result};
 use rustix::pipe::fcntl_setpipe_size;
 use std::io::{PipeWriter, pipe};
@@ -111,7 +111,8 @@ pub(super) fn start_server(
             if case.fault == Fault::ShortRing {
                 world.host.run("ip", &format!("link set {VNIC} txqueuelen {SHORT_RING}"))?;
             }
-            let args = [format!("--tap={VNIC}"), format!("--fault={}", fault.name())];
+            let macvtap = (world.shape == Shape::Macvtap).then(|| "--macvtap".to_owned());
+            let args = [format!("--tap={VNIC}"), format!("--fault={}", fault.name())].into_iter().chain(macvtap);
             let leash = Leash { nice: Some(-10), ..world.host.leash() };
             return launcher.role(&leash, "vm", args);
         }

@@ -47,6 +47,8 @@ pub enum Counter {
     ChecksumErrors,
     /// Packets that the tap dropped on their way to the virtual machine, `ip -s link`.
     TapDrops,
+    /// Packets that the macvtap dropped on their way to the virtual machine, same place.
+    MacvtapDrops,
     /// Connection requests that found a full accept queue, `ListenOverflows` in the server's namespace.
     ListenOverflows,
     /// Datagrams that the host received and neither delivered nor forwarded, `/proc/net/snmp`.
@@ -139,6 +141,7 @@ impl Counter {
             Self::SendBufferErrors => "snmp SndbufErrors",
             Self::ChecksumErrors => "snmp InCsumErrors of UDP",
             Self::TapDrops => "tx_dropped of the tap",
+            Self::MacvtapDrops => "rx_dropped of the macvtap",
             Self::ListenOverflows => "netstat ListenOverflows",
             Self::NotForwarded => "snmp InReceives less InDelivers and ForwDatagrams",
             Self::QdiscOverlimits => "tc overlimits",
@@ -204,7 +207,8 @@ impl Counter {
             Self::VcpuRunDelay => Threads::of(rig.server_id())?.schedstat(Part::Vcpus, 1)?,
             Self::VmmRunDelay => Threads::of(rig.server_id())?.schedstat(Part::MainLoop, 1)?,
             Self::VhostRunDelay => Threads::of(rig.server_id())?.schedstat(Part::Vhost, 1)?,
-            Self::TapDrops => tx_dropped(&rig.world().host.proc_net("dev")?, VNIC),
+            Self::TapDrops => dropped(&rig.world().host.proc_net("dev")?, VNIC, TX_DROPPED),
+            Self::MacvtapDrops => dropped(&rig.world().host.proc_net("dev")?, VNIC, RX_DROPPED),
         })
     }
 
@@ -235,6 +239,7 @@ impl Counter {
             | Self::SendBufferErrors
             | Self::ChecksumErrors
             | Self::TapDrops
+            | Self::MacvtapDrops
             | Self::ListenOverflows
             | Self::NotForwarded
             | Self::QdiscOverlimits
@@ -351,10 +356,14 @@ fn sum_of_column<'a>(lines: impl Iterator<Item = &'a str>, column: usize) -> u64
     lines.filter_map(|line| u64::from_str_radix(line.split_whitespace().nth(column)?, 16).ok()).sum()
 }
 
-/// Field of `/proc/net/dev`: eight counts of what was received, then packets, bytes, errors and drops.
-fn tx_dropped(text: &str, device: &str) -> u64 {
+/// Fields of `/proc/net/dev`: eight counts of what was received, each time bytes, packets, errors and drops
+/// first, then those of what was sent.
+const RX_DROPPED: usize = 3;
+const TX_DROPPED: usize = 11;
+
+fn dropped(text: &str, device: &str, field: usize) -> u64 {
     let counts = text.lines().find_map(|line| line.trim_start().strip_prefix(device)?.strip_prefix(':'));
-    counts.and_then(|counts| counts.split_whitespace().nth(11)?.parse().ok()).unwrap_or(0)
+    counts.and_then(|counts| counts.split_whitespace().nth(field)?.parse().ok()).unwrap_or(0)
 }
 
 fn qdiscs(rig: &Rig) -> Result<Vec<Qdisc>> {
@@ -384,7 +393,10 @@ fn snmp(text: &str, protocol: &str, field: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{by_cpu, descendants, mean_request_ns, parent_of, snmp, softirq_ns, sum_of_column, tx_dropped};
+    use super::{
+        RX_DROPPED, TX_DROPPED, by_cpu, descendants, dropped, mean_request_ns, parent_of, snmp, softirq_ns,
+        sum_of_column,
+    };
 
     #[test]
     fn a_device_s_requests_take_what_it_says_on_average() {
@@ -410,7 +422,8 @@ mod tests {
 
     #[test]
     fn counts_are_found_by_cpu_and_by_column() {
-        assert_eq!(tx_dropped("lo: 1\n vnic0: 1 2 3 4 5 6 7 8 9 10 11 12 13\n", "vnic0"), 12);
+        let devices = "lo: 1\n vnic0: 1 2 3 4 5 6 7 8 9 10 11 12 13\n";
+        assert_eq!([RX_DROPPED, TX_DROPPED].map(|field| dropped(devices, "vnic0", field)), [4, 12]);
         assert_eq!(softirq_ns("cpu 1 1 1 1 1 1 9\ncpu1 1 2 3 4 5 6 70 8\n", "cpu1"), 700_000_000);
         let arp_cache = "entries res_failed\n00000002 0000000a\n00000002 00000001\n";
         assert_eq!((by_cpu(arp_cache, "res_failed"), by_cpu(arp_cache, "lookups")), (11, 0));

@@ -82,7 +82,7 @@ impl Attach {
     pub fn arguments(world: &World, signature: &str) -> Vec<OsString> {
         let mut args = vec!["attach".into(), "--netns".into(), world.host.path().into()];
         args.extend(["--pnic", PNIC].map(OsString::from));
-        if matches!(world.shape, Shape::Pod | Shape::Vm | Shape::Bridge) {
+        if matches!(world.shape, Shape::Pod | Shape::Vm | Shape::Bridge | Shape::Macvtap) {
             args.extend(["--vnic", VNIC].map(OsString::from));
         }
         args.extend(["--signature".into(), signature.into()]);

@@ -7,6 +7,7 @@
 //!  client up0 ═══ pnic0 host vnic0 ─── tap       vm
 //!  server up0 ═══ pnic0 host                     asking
 //!  client up0 ═══ pnic0 br0 vnic0 ═══ eth0 pod   bridge
+//!  client up0 ═══ pnic0 vnic0 ─── macvtap        macvtap
 //! ```
 //! Where the case asks for it, both ends of the link are bonds of two devices, or VLANs on them.
 //! Neighbours are fixed, so that no address resolution delays a check.
@@ -31,6 +32,8 @@ pub enum Shape {
     Asking,
     /// The server runs in a pod that a bridge of the host joins to the client's link.
     Bridge,
+    /// The server is behind a macvtap on the host's end of the client's link.
+    Macvtap,
 }
 
 /// What the link between the client and the host is made of, on both sides.
@@ -46,7 +49,7 @@ pub enum Link {
 
 /// The host's end of the link to the client.
 pub const PNIC: &str = "pnic0";
-/// The host's end of the link to the pod, or the tap.
+/// The host's end of the link to the pod, or the tap or macvtap.
 pub const VNIC: &str = "vnic0";
 /// Hardware address of a guest behind the tap.
 pub const GUEST_MAC: [u8; 6] = [2, 0, 0, 0, 1, 2];
@@ -111,6 +114,10 @@ impl World {
                 add_tap(&host, "")?;
                 None
             }
+            Shape::Macvtap => {
+                add_macvtap(&host, &client)?;
+                None
+            }
         };
         Ok(Self { shape, client, host, pod })
     }
@@ -122,7 +129,7 @@ impl World {
             Shape::Direct | Shape::TwoQueues => HOST,
             Shape::Pod | Shape::Vm => GUEST,
             Shape::Asking => CLIENT,
-            Shape::Bridge => BRIDGED,
+            Shape::Bridge | Shape::Macvtap => BRIDGED,
         }
     }
 
@@ -143,7 +150,7 @@ impl World {
     pub fn server_netns(&self) -> &Netns {
         match self.shape {
             Shape::Asking => &self.client,
-            Shape::Direct | Shape::TwoQueues | Shape::Pod | Shape::Vm | Shape::Bridge => {
+            Shape::Direct | Shape::TwoQueues | Shape::Pod | Shape::Vm | Shape::Bridge | Shape::Macvtap => {
                 self.pod.as_ref().unwrap_or(&self.host)
             }
         }
@@ -154,7 +161,7 @@ impl World {
     pub fn client_netns(&self) -> &Netns {
         match self.shape {
             Shape::Asking => &self.host,
-            Shape::Direct | Shape::TwoQueues | Shape::Pod | Shape::Vm | Shape::Bridge => &self.client,
+            Shape::Direct | Shape::TwoQueues | Shape::Pod | Shape::Vm | Shape::Bridge | Shape::Macvtap => &self.client,
         }
     }
 
@@ -285,6 +292,17 @@ fn add_bridged_pod(launcher: &Launcher, host: &Netns, client: &Netns) -> Result<
     settle(&pod, POD_NIC, BRIDGED, CLIENT)?;
     client.run("ip", &format!("neigh replace {BRIDGED} lladdr {} dev {CLIENT_NIC} nud permanent", mac(BRIDGED)))?;
     Ok(pod)
+}
+
+/// A tap on the host's end of the link, for a guest that has an address of the client's network. Its index
+/// names its file, so it is one that no other namespace has.
+fn add_macvtap(host: &Netns, client: &Netns) -> Result<()> {
+    let (guest, index) = (mac(GUEST), host.process_id());
+    let link = format!("link add link {PNIC} name {VNIC} index {index} address {guest} type macvtap mode bridge");
+    host.run("ip", &link)?;
+    host.run("ip", &format!("link set {VNIC} up"))?;
+    client.run("ip", &format!("neigh replace {BRIDGED} lladdr {guest} dev {CLIENT_NIC} nud permanent"))?;
+    Ok(())
 }
 
 fn add_tap(host: &Netns, queues: &str) -> Result<()> {

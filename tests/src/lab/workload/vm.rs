@@ -1,4 +1,4 @@
-//! A stand-in for a virtual machine: a process behind a tap device that answers checks.
+//! A stand-in for a virtual machine: a process behind a tap or macvtap that answers checks.
 //!
 //! As in a VMM, one thread moves frames and another plays the guest's CPU, so that time in the
 //! ring and time in the guest are different times of different threads.
@@ -9,8 +9,10 @@ use super::fault::{Armed, compute};
 use super::{PORT, set_comm, spawn};
 use anyhow::{Context, Result};
 use rustix::ioctl::{Setter, ioctl};
+use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::sleep;
@@ -41,6 +43,9 @@ pub struct VmArgs {
     /// The tap device.
     #[arg(long)]
     tap: String,
+    /// It is a macvtap.
+    #[arg(long)]
+    macvtap: bool,
     /// The fault that an order begins.
     #[arg(long)]
     fault: VmFault,
@@ -64,7 +69,7 @@ const UDP: usize = 8;
 
 pub(super) fn vm(args: &VmArgs) -> Result<()> {
     set_comm("vmm")?;
-    let tap = open_tap(&args.tap)?;
+    let tap = if args.macvtap { open_macvtap(&args.tap)? } else { open_tap(&args.tap)? };
     let armed = Arc::new(Armed::default());
     let (frames, guest) = channel();
     start_guest(args.fault, &armed, tap.try_clone().context("share the tap")?, guest)?;
@@ -113,16 +118,35 @@ fn start_guest(fault: VmFault, armed: &Arc<Armed>, mut tap: File, frames: Receiv
 /// # Errors
 /// When there is no such device.
 pub fn open_tap(name: &str) -> Result<File> {
-    let tap = OpenOptions::new().read(true).write(true).open("/dev/net/tun").context("open /dev/net/tun")?;
+    let tap = open(Path::new("/dev/net/tun"))?;
+    take_frames(&tap, name)?;
+    Ok(tap)
+}
+
+/// Opens the queue of a macvtap of the namespace that the caller is in. `/dev` has those of all namespaces,
+/// each under its index, which must be no other's.
+fn open_macvtap(name: &str) -> Result<File> {
+    let socket = socket(AddressFamily::INET, SocketType::DGRAM, None).context("open a socket")?;
+    let index = name_to_index(&socket, name).with_context(|| format!("look for {name}"))?;
+    let tap = open(Path::new(&format!("/dev/tap{index}")))?;
+    take_frames(&tap, name)?;
+    Ok(tap)
+}
+
+fn open(path: &Path) -> Result<File> {
+    OpenOptions::new().read(true).write(true).open(path).with_context(|| format!("open {}", path.display()))
+}
+
+/// Attaches a file to its device, for bare frames.
+fn take_frames(tap: &File, name: &str) -> Result<()> {
     let mut request = InterfaceRequest { name: [0; 16], flags: IFF_TAP | IFF_NO_PI, rest: [0; 22] };
     for (to, from) in request.name.iter_mut().take(15).zip(name.bytes()) {
         *to = from;
     }
     // SAFETY: TUNSETIFF reads a `struct ifreq`, which `InterfaceRequest` has the size and layout of.
     let set_interface = unsafe { Setter::<TUNSETIFF, InterfaceRequest>::new(request) };
-    // SAFETY: the descriptor is /dev/net/tun, for which TUNSETIFF is defined.
-    unsafe { ioctl(&tap, set_interface) }.with_context(|| format!("attach to {name}"))?;
-    Ok(tap)
+    // SAFETY: the descriptor is that of a tap, for which TUNSETIFF is defined.
+    unsafe { ioctl(tap, set_interface) }.with_context(|| format!("attach to {name}"))
 }
 
 /// Turns a check into its answer by exchanging source and destination, which leaves every
