@@ -138,6 +138,16 @@ const CASES: &[Case] = &[
         "worker",
         780,
     ),
+    case(
+        "whoever freed a lock had asked for it later",
+        || holder_asked(7, 7),
+        &[Cause::AppFutex, Cause::AppFutex],
+        "third",
+        800,
+    ),
+    case("whoever freed a lock asked for another later", || holder_asked(7, 9), &[Cause::AppFutex], "worker", 590),
+    unresolved("whoever freed a lock asked for one later that is not told", || holder_asked(7, 0)),
+    case("whoever freed a lock had freed it before, too", holder_again, &[Cause::AppFutex], "worker", 590),
     unresolved("another futex becomes free just when a wait in rounds times out", || futex_freed(8, false)),
     unresolved("a lock becomes free, and who was woken for it may have had it", || futex_freed(7, true)),
     case(
@@ -714,6 +724,30 @@ fn futex_freed(word: u64, runs: bool) -> Story {
         story.runs(801 * MS - 90, THIRD).sleeps(801 * MS - 50, THIRD, 1, FUTEX);
     }
     story.sleeps(SECOND, WORKER, 1, FUTEX);
+    story
+}
+
+/// The server waits for the futex `word`. The worker that frees it is in a poll until 600 ms, and then waits
+/// for the futex `other`, which is not told if that is 0, until the third frees that.
+fn holder_asked(word: u64, other: u64) -> Story {
+    let mut story = behind_worker();
+    story.waits_for_futex(MS, SERVER, word);
+    story.runs(500, WORKER).sleeps(900, WORKER, 1, POLL).wakes(600 * MS, IDLE, WORKER).runs(600 * MS + 9, WORKER);
+    story.sleeps(600 * MS + 50, WORKER, 1, FUTEX);
+    if other != 0 {
+        story.waits_for_futex(600 * MS + 50, WORKER, other);
+    }
+    story.wakes(860 * MS, THIRD, WORKER).runs(860 * MS + 9, WORKER).sleeps(SECOND, WORKER, 1, EPOLL);
+    story.runs(600, THIRD).sleeps(SECOND, THIRD, 1, FUTEX);
+    story
+}
+
+/// Before it asks for it again, the worker hands the lock to the client, which waits for it as well.
+fn holder_again() -> Story {
+    const FOURTH: Actor = Actor(800, 803, "fourth");
+    let mut story = holder_asked(7, 7);
+    story.runs(300, FOURTH).sleeps(700, FOURTH, 1, FUTEX).waits_for_futex(700, FOURTH, 7);
+    story.wakes(600 * MS + 30, WORKER, FOURTH);
     story
 }
 

@@ -38,22 +38,42 @@ struct Woken {
 
 /// Wake-ups by the process and the futex.
 #[derive(Debug, Default)]
-pub(super) struct Futexes(HashMap<(u32, FutexWord), VecDeque<Woken>, Fast>);
+pub(super) struct Futexes {
+    wakes: HashMap<(u32, FutexWord), VecDeque<Woken>, Fast>,
+    told: bool,
+}
 
 impl Futexes {
+    /// Of one at least it was told.
+    pub(super) const fn learn(&mut self) {
+        self.told = true;
+    }
+
+    /// Whether this kernel tells which futex a thread waits for.
+    pub(super) const fn told(&self) -> bool {
+        self.told
+    }
+
     pub(super) fn wakes(&mut self, who: TaskId, word: FutexWord, wake: Wake) {
         if wake.by_thread() {
-            keep(&mut self.0, (who.tgid, word), Woken { who, wake }, (MAX_FUTEXES, MAX_PER_FUTEX));
+            keep(&mut self.wakes, (who.tgid, word), Woken { who, wake }, (MAX_FUTEXES, MAX_PER_FUTEX));
         }
     }
 
     /// Forgets what happened before `before`.
     pub(super) fn trim(&mut self, before: MonoNs) {
-        forget(&mut self.0, |woken| woken.wake.at < before);
+        forget(&mut self.wakes, |woken| woken.wake.at < before);
+    }
+
+    /// Whether `task` woke one that waited for a futex of its process, from `from` to `to`.
+    pub(super) fn freed_by(&self, task: TaskId, word: FutexWord, from: MonoNs, to: MonoNs) -> bool {
+        let within = |woken: &&Woken| from <= woken.wake.at && woken.wake.at <= to;
+        let all = self.wakes.get(&(task.tgid, word)).into_iter().flatten();
+        all.filter(within).any(|woken| woken.wake.waker.task == task)
     }
 
     fn last(&self, process: u32, word: FutexWord, from: MonoNs, to: MonoNs) -> Option<&Woken> {
-        let all = self.0.get(&(process, word))?;
+        let all = self.wakes.get(&(process, word))?;
         let last = all.range(..all.partition_point(|woken| woken.wake.at <= to)).next_back()?;
         (last.wake.at >= from).then_some(last)
     }

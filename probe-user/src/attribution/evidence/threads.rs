@@ -154,6 +154,7 @@ impl Evidence {
         let life = self.lives.get_mut(&event.task).and_then(|lives| lives.last_mut());
         if let Some(life) = life.filter(|_| body.word != 0) {
             life.learn_futex(event.at, FutexWord::of_word(body.word));
+            self.futexes.learn();
         }
     }
 

@@ -13,7 +13,7 @@ use crate::attribution::rounds::Rounds;
 use crate::attribution::stall::Victim;
 use crate::attribution::storage::Dirtier;
 use crate::attribution::symbol::StackRef;
-use crate::attribution::thread::{Blocked, By, Data, Interval, NextCall, Wake};
+use crate::attribution::thread::{Blocked, By, Data, Interval, NextCall, State, Wake};
 use crate::clock::MonoNs;
 use crate::event::TaskId;
 
@@ -263,12 +263,47 @@ impl<'a> Sleep<'a> {
             }
             Ok(wake) => {
                 let peer = seat.peer(wake.waker.task, cause);
-                let mut pieces = charge(evidence, &peer, at.from, at.to);
+                let mut pieces = self.held_by(&peer);
                 pieces.iter_mut().for_each(|piece| piece.learn(self.fact()));
                 pieces
             }
             Err(why) => self.ends(cause, None, &why),
         }
+    }
+
+    /// What the thread did that ended the wait. Until it asked for the same futex itself, it had not got
+    /// that: then what counts is who held it back.
+    fn held_by(&self, peer: &Seat) -> Vec<Piece> {
+        let Self { evidence, at, .. } = self;
+        let Some(asked) = self.asked_later(peer.task) else { return charge(evidence, peer, at.from, at.to) };
+        let before = Interval { to: asked.from, ..*at };
+        let mut pieces = if asked.futex.is_some() && asked.futex == self.blocked.futex {
+            blocked(evidence, peer, before, &asked)
+        } else {
+            let name = evidence.name(peer.task, asked.from);
+            let why = format!("{name} waited for a futex later, and whether it was the same is not known");
+            vec![Piece::unexplained(before.from, before.to, self.seat.span, why)]
+        };
+        pieces.extend(charge(evidence, peer, asked.from, at.to));
+        pieces
+    }
+
+    /// The first wait of `task` for what may be the same futex, if it had not freed that before.
+    fn asked_later(&self, task: TaskId) -> Option<Blocked<'a>> {
+        let Self { evidence, at, .. } = self;
+        let futexes = evidence.futexes();
+        if !futexes.told() {
+            return None;
+        }
+        let word = self.blocked.futex;
+        let asked = evidence.intervals(task, at.from, at.to).into_iter().find_map(|interval| match interval.state {
+            State::Blocked(wait) if interval.from > at.from => {
+                let futex = matches!(evidence.wait(&wait), Some((Wait::Futex, _)));
+                (futex && !wait.futex.zip(word).is_some_and(|(one, other)| one != other)).then_some(wait)
+            }
+            _ => None,
+        })?;
+        (!word.is_some_and(|word| futexes.freed_by(task, word, at.from, asked.from))).then_some(asked)
     }
 
     /// The thread that ended the wait, or why there is none to follow.
