@@ -7,7 +7,9 @@ use crate::attribution::symbol::StackRef;
 use crate::attribution::thread::{Account, Interval, Leave, Life, Mark, Named, Switch, Throttled, Wake};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Body, Event, TaskFact, TaskId};
-use probe_wire::{FutexWaitBody, MAX_CPUS, SoftirqWaitBody, SwitchInBody, SwitchOutBody, TaskForkBody, WakingBody};
+use probe_wire::{
+    CpuAccount, FutexWaitBody, MAX_CPUS, SoftirqWaitBody, SwitchInBody, SwitchOutBody, TaskForkBody, WakingBody,
+};
 use std::collections::HashSet;
 
 /// Most lives of threads kept.
@@ -84,15 +86,8 @@ impl Evidence {
     pub(super) fn switch_out(&mut self, event: &Event, body: &SwitchOutBody) {
         let stack = self.stacks.keep(&body.stack, body.stack_len);
         let next = Named { task: TaskId { tgid: body.next_tgid, tid: body.next_tid }, comm: body.next_comm };
-        let throttled = Throttled { time: DurNs(body.throttled_ns), count: body.throttled_count };
-        let switch = Switch {
-            at: event.at,
-            cpu: event.cpu,
-            softirq: DurNs(body.softirq_ns),
-            throttled,
-            account: Account::from(body.account),
-            other: next,
-        };
+        let throttled = (body.throttled_ns, body.throttled_count);
+        let switch = switch(event, next, body.softirq_ns, throttled, body.account);
         self.ran(event, body.ran_ns, (body.comm, body.start_time_ns));
         let ran = (body.ran_ns != u64::MAX).then_some(DurNs(body.ran_ns));
         let leave = Leave { state: body.state, preempted: body.preempted != 0, stack, ran, futex: None };
@@ -116,15 +111,8 @@ impl Evidence {
 
     pub(super) fn switch_in(&mut self, event: &Event, body: &SwitchInBody) {
         let prev = Named { task: event.task, comm: body.prev_comm };
-        let throttled = Throttled { time: DurNs(body.throttled_ns), count: body.throttled_count };
-        let switch = Switch {
-            at: event.at,
-            cpu: event.cpu,
-            softirq: DurNs(body.softirq_ns),
-            throttled,
-            account: Account::from(body.account),
-            other: prev,
-        };
+        let throttled = (body.throttled_ns, body.throttled_count);
+        let switch = switch(event, prev, body.softirq_ns, throttled, body.account);
         let task = TaskId { tgid: body.tgid, tid: body.tid };
         self.mark(task, body.start_time_ns, Some(&body.comm), Mark::In(switch));
     }
@@ -283,6 +271,19 @@ impl Life {
             self.exact = exact;
         }
         same
+    }
+}
+
+/// What the records of both ends of a slice tell alike.
+fn switch(event: &Event, other: Named, softirq_ns: u64, throttled: (u64, u64), account: CpuAccount) -> Switch {
+    let (throttled_ns, count) = throttled;
+    Switch {
+        at: event.at,
+        cpu: event.cpu,
+        softirq: DurNs(softirq_ns),
+        throttled: Throttled { time: DurNs(throttled_ns), count },
+        account: Account::from(account),
+        other,
     }
 }
 
