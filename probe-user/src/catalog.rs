@@ -139,7 +139,72 @@ const C: &str = "cost";
 const GUEST: &str = "it is inside the guest, with the names and numbers that it has there; left out if it is not";
 
 /// The table of published fields, in the order in which they are written.
-pub const FIELDS: &[Field] = &[
+pub const FIELDS: &[Field] = &in_a_row::<{ length(PARTS) }>(PARTS);
+
+/// The table in parts, of which one stands twice.
+const PARTS: &[&[Field]] = &[CHECKS_AND_EPISODES, &losses(E), JOINS_TO_SUMMARY, &losses(S), SUMMARY_TO_COST];
+
+const fn length(parts: &[&[Field]]) -> usize {
+    let (mut sum, mut part) = (0, 0);
+    while part < parts.len() {
+        sum += parts[part].len();
+        part += 1;
+    }
+    sum
+}
+
+/// The fields of all parts, of which there are `N`.
+const fn in_a_row<const N: usize>(parts: &[&[Field]]) -> [Field; N] {
+    let mut fields = [parts[0][0]; N];
+    let (mut next, mut part) = (0, 0);
+    while part < parts.len() {
+        let mut field = 0;
+        while field < parts[part].len() {
+            fields[next] = parts[part][field];
+            next += 1;
+            field += 1;
+        }
+        part += 1;
+    }
+    fields
+}
+
+/// How many checks were lost, where on the path, and at which place.
+const fn losses(record: &'static str) -> [Field; 19] {
+    [
+        object(
+            record,
+            "losses",
+            false,
+            "answered and lost checks; open ones, and those that cannot be told apart, are not counted",
+        ),
+        count(record, "losses.checks", "answered and lost checks"),
+        count(record, "losses.lost", "lost ones"),
+        ratio(record, "losses.share", false, "the part that was lost"),
+        ratio(
+            record,
+            "losses.share_low",
+            false,
+            "low end of the interval of the true rate, 95 % confidence (Wilson's score)",
+        ),
+        ratio(record, "losses.share_high", false, "its high end"),
+        list(record, "losses.spans", "of the checks that entered each span, in the order of a served check's path"),
+        text(record, "losses.spans[].span", "the stretch of the path"),
+        count(record, "losses.spans[].checks", "checks that entered it"),
+        count(record, "losses.spans[].lost", "those that were lost in it"),
+        ratio(record, "losses.spans[].share", false, "the part that was lost"),
+        ratio(record, "losses.spans[].share_low", false, "low end of the interval of the true rate"),
+        ratio(record, "losses.spans[].share_high", false, "its high end"),
+        list(record, "losses.places", "by the place at which they were lost, most first"),
+        text(record, "losses.places[].place", "the place, see `loss-places.md`"),
+        count(record, "losses.places[].lost", "checks that were lost there"),
+        ratio(record, "losses.places[].share", false, "the part of all checks"),
+        ratio(record, "losses.places[].share_low", false, "low end of the interval of the true rate"),
+        ratio(record, "losses.places[].share_high", false, "its high end"),
+    ]
+}
+
+const CHECKS_AND_EPISODES: &[Field] = &[
     text(J, "type", "`journey`: one health check; an open one comes again while it stays open"),
     text(J, "id", "identity of the check within the run, a decimal number"),
     text(J, "signature", "name of the signature that recognised it, or the inline rule"),
@@ -386,30 +451,9 @@ pub const FIELDS: &[Field] = &[
          null if neither is proven",
     ),
     maybe(E, "verdict.service_reason", "the same in a sentence, with the times of those checks on average"),
-    object(
-        E,
-        "losses",
-        false,
-        "answered and lost checks; open ones, and those that cannot be told apart, are not counted",
-    ),
-    count(E, "losses.checks", "answered and lost checks"),
-    count(E, "losses.lost", "lost ones"),
-    ratio(E, "losses.share", false, "the part that was lost"),
-    ratio(E, "losses.share_low", false, "low end of the interval of the true rate, 95 % confidence (Wilson's score)"),
-    ratio(E, "losses.share_high", false, "its high end"),
-    list(E, "losses.spans", "of the checks that entered each span, in the order of a served check's path"),
-    text(E, "losses.spans[].span", "the stretch of the path"),
-    count(E, "losses.spans[].checks", "checks that entered it"),
-    count(E, "losses.spans[].lost", "those that were lost in it"),
-    ratio(E, "losses.spans[].share", false, "the part that was lost"),
-    ratio(E, "losses.spans[].share_low", false, "low end of the interval of the true rate"),
-    ratio(E, "losses.spans[].share_high", false, "its high end"),
-    list(E, "losses.places", "by the place at which they were lost, most first"),
-    text(E, "losses.places[].place", "the place, see `loss-places.md`"),
-    count(E, "losses.places[].lost", "checks that were lost there"),
-    ratio(E, "losses.places[].share", false, "the part of all checks"),
-    ratio(E, "losses.places[].share_low", false, "low end of the interval of the true rate"),
-    ratio(E, "losses.places[].share_high", false, "its high end"),
+];
+
+const JOINS_TO_SUMMARY: &[Field] = &[
     text(K, "type", "`join`: where the halves of the checks of `whylag join` went"),
     object(K, "host", false, "checks that the host gave to a VM"),
     count(K, "host.halves", "all of them: the sum of what follows"),
@@ -572,30 +616,9 @@ pub const FIELDS: &[Field] = &[
     count(S, "ambiguous", "ones that could not be told apart"),
     count(S, "broken", "ones whose stages contradict each other, or that were given up"),
     count(S, "unresolved", "slow or lost ones without a verdict"),
-    object(
-        S,
-        "losses",
-        false,
-        "answered and lost checks; open ones, and those that cannot be told apart, are not counted",
-    ),
-    count(S, "losses.checks", "answered and lost checks"),
-    count(S, "losses.lost", "lost ones"),
-    ratio(S, "losses.share", false, "the part that was lost"),
-    ratio(S, "losses.share_low", false, "low end of the interval of the true rate, 95 % confidence (Wilson's score)"),
-    ratio(S, "losses.share_high", false, "its high end"),
-    list(S, "losses.spans", "of the checks that entered each span, in the order of a served check's path"),
-    text(S, "losses.spans[].span", "the stretch of the path"),
-    count(S, "losses.spans[].checks", "checks that entered it"),
-    count(S, "losses.spans[].lost", "those that were lost in it"),
-    ratio(S, "losses.spans[].share", false, "the part that was lost"),
-    ratio(S, "losses.spans[].share_low", false, "low end of the interval of the true rate"),
-    ratio(S, "losses.spans[].share_high", false, "its high end"),
-    list(S, "losses.places", "by the place at which they were lost, most first"),
-    text(S, "losses.places[].place", "the place, see `loss-places.md`"),
-    count(S, "losses.places[].lost", "checks that were lost there"),
-    ratio(S, "losses.places[].share", false, "the part of all checks"),
-    ratio(S, "losses.places[].share_low", false, "low end of the interval of the true rate"),
-    ratio(S, "losses.places[].share_high", false, "its high end"),
+];
+
+const SUMMARY_TO_COST: &[Field] = &[
     count(S, "never_arrived", "requests of periodic signatures that were due and did not come; no checks of this host"),
     text(I, "type", "`incident`: an incident in a few facts, as a bundle holds it in `incident.json`"),
     text(
