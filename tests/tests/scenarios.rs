@@ -209,6 +209,9 @@ scenarios! {
     a_computing_guest_on_a_macvtap_is_inside_the_vm: "macvtap-guest-computes",
     a_sleeping_backend_of_a_macvtap_is_not_inside_the_vm: "macvtap-backend-asleep",
     a_full_ring_of_a_macvtap_drops: "macvtap-ring-full",
+    a_guest_s_half_is_joined_while_it_is_told: "guest-lock-held-live",
+    softirq_on_the_worker_s_cpu_is_inside_the_guest: "guest-softirq-on-worker-cpu",
+    a_crowd_on_the_worker_s_cpu_is_inside_the_guest: "guest-crowd-on-worker-cpu",
 }
 
 /// Cases that are left to `lab run` and `lab score`, and why.
@@ -218,6 +221,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("guest-crowded-out", "a boot for what guest-hurts-guest shows too"),
     ("guest-queues-starved", "a boot for what guest-vmm-starved shows too"),
     ("guest-vmm-disk-frozen", "a boot for what guest-vmm-flushes shows too"),
+    ("guest-softirq-elsewhere", "two virtual CPUs and the flood need a machine that has nothing else to do"),
 ];
 
 #[test]
@@ -236,7 +240,7 @@ fn a_replay_repeats_the_live_run_to_the_byte() -> Result<()> {
     let Some(whylag) = whylag()? else { return Ok(()) };
     let _turn = Turn::take()?;
     let recording = Recording::new("replay");
-    let attach = Attach { binary: whylag.to_owned(), record: Some(recording.0.clone()) };
+    let attach = Attach { binary: whylag.to_owned(), record: Some(recording.0.clone()), send: None };
     let case = find("lock-holder-computes").context("a case of the table")?;
     let Run::Done(observed) = run(&launcher(), case, Some(&attach))? else {
         note("a_replay_repeats_the_live_run_to_the_byte skipped: the machine is not quiet");
@@ -259,7 +263,7 @@ fn graph_of(name: &str) -> Result<Option<String>> {
     let Some(whylag) = whylag()? else { return Ok(None) };
     let _turn = Turn::take()?;
     let recording = Recording::new(name);
-    let attach = Attach { binary: whylag.to_owned(), record: Some(recording.0.clone()) };
+    let attach = Attach { binary: whylag.to_owned(), record: Some(recording.0.clone()), send: None };
     let case = find(name).context("a case of the table")?;
     let Run::Done(_) = run(&launcher(), case, Some(&attach))? else {
         note(&format!("the graph of {name} skipped: the machine is not quiet"));
@@ -308,7 +312,7 @@ fn the_graph_of_a_mutex_shows_waiter_and_owner_in_one_tower() -> Result<()> {
 fn two_causes_are_ranked_by_their_time() -> Result<()> {
     let Some(whylag) = whylag()? else { return Ok(()) };
     let _turn = Turn::take()?;
-    let attach = Attach { binary: whylag.to_owned(), record: None };
+    let attach = Attach { binary: whylag.to_owned(), record: None, send: None };
     let case = find("two-causes").context("a case of the table")?;
     let Run::Done(observed) = run(&launcher(), case, Some(&attach))? else {
         note("two_causes_are_ranked_by_their_time skipped: the machine is not quiet");
@@ -327,7 +331,7 @@ fn two_causes_are_ranked_by_their_time() -> Result<()> {
 fn a_flush_that_stalls_a_pool_is_one_event_with_all_its_victims() -> Result<()> {
     let Some(whylag) = whylag()? else { return Ok(()) };
     let _turn = Turn::take()?;
-    let attach = Attach { binary: whylag.to_owned(), record: None };
+    let attach = Attach { binary: whylag.to_owned(), record: None, send: None };
     let case = find("flush-stalls-pool").context("a case of the table")?;
     let Run::Done(observed) = run(&launcher(), case, Some(&attach))? else {
         note("a_flush_that_stalls_a_pool_is_one_event_with_all_its_victims skipped: the rig cannot run here");
@@ -350,7 +354,7 @@ fn a_flush_that_stalls_a_pool_is_one_event_with_all_its_victims() -> Result<()> 
 fn check(name: &str) -> Result<()> {
     let Some(whylag) = whylag()? else { return Ok(()) };
     let case = find(name).with_context(|| format!("no case is called {name}"))?;
-    let attach = Attach { binary: whylag.to_owned(), record: None };
+    let attach = Attach { binary: whylag.to_owned(), record: None, send: None };
     let turn = Turn::take()?;
     let mut report = None;
     for _ in 0..ATTEMPTS {

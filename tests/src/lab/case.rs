@@ -42,6 +42,11 @@ pub struct Case {
     /// What is right when whylag inside the guest tells its half of the checks, too; without it, none
     /// looks there.
     pub inside: Option<Expect>,
+    /// The halves are joined while they are made, rather than from files.
+    pub live: bool,
+    /// Checks share the guest's own ring with a flood. What they wait for in there neither half sees, and
+    /// who emulates the guest is behind: how long they were with the VM and how long inside need not agree.
+    pub shares_ring: bool,
     /// The case that looks the same.
     pub twin_of: Option<&'static str>,
     /// What must move.
@@ -232,6 +237,15 @@ pub enum Fault {
         /// How many.
         datagrams_per_ms: u32,
     },
+    /// The client's host asks for echoes as fast as the server's answers them, with pauses.
+    Echoes {
+        /// Requests that are under way at a time.
+        outstanding: u64,
+        /// So long it asks, ms.
+        busy_ms: u64,
+        /// And so long it does not, ms.
+        idle_ms: u64,
+    },
     /// Another service, at the client, answers late.
     Dependency,
     /// A rule of a firewall drops packets.
@@ -419,6 +433,8 @@ const QUIET: Case = Case {
     fault_ms: 400,
     expect: NOTHING,
     inside: None,
+    live: false,
+    shares_ring: false,
     twin_of: None,
     proof: Counter::Checks,
     service: None,
@@ -477,15 +493,7 @@ const fn web(software: Software, check: &'static [&'static str]) -> Server {
 }
 
 /// A guest whose server answers at once.
-const ECHO_GUEST: Guest = Guest {
-    fault: Some(ServeFault::Sleep),
-    vcpus: 1,
-    queues: 1,
-    work_rounds: 0,
-    apart: None,
-    ring_packets: None,
-    kvm: false,
-};
+const ECHO_GUEST: Guest = Guest::with(ServeFault::Sleep);
 
 /// A guest whose server's own fault is the case.
 const fn in_guest(fault: ServeFault) -> Server {
@@ -499,6 +507,12 @@ const fn guest_apart(part: Part, work_rounds: u64) -> Server {
 
 /// Work of a check with which a guest needs about a quarter of its CPU.
 const BUSY_ROUNDS: u64 = 50;
+/// Work of a check as time of an undisturbed CPU: with 40 ms from one to the next, a quarter of it.
+const WORK_MS: u64 = 10;
+/// For so long a packet passes filters on an undisturbed CPU.
+const PACKET_US: u64 = 200;
+/// What takes four fifths of a guest's CPU to receive, however fast it is, and never fills its ring.
+const INTO_GUEST: Fault = Fault::Echoes { outstanding: 8, busy_ms: 20, idle_ms: 5 };
 
 /// Healthy until told otherwise. A guest that is emulated answers in a few milliseconds, now and
 /// then in some tens.
@@ -2443,6 +2457,59 @@ pub const CASES: &[Case] = &[
         lost_at: at("tap_ring"),
         needs: MACVTAP,
         ..QUIET
+    },
+    Case {
+        name: "guest-lock-held-live",
+        claim: "a lock in the guest, of which the guest's half is joined while the guest tells it",
+        server: in_guest(ServeFault::LockComputing),
+        fault: Fault::Server,
+        expect: inside_guest(),
+        inside: Some(slow(&["app.futex"], "stats-rollup")),
+        live: true,
+        twin_of: Some("guest-handler-computes"),
+        proof: Counter::VcpuTime,
+        ..GUEST
+    },
+    Case {
+        name: "guest-softirq-on-worker-cpu",
+        claim: "all packets of the guest's one queue are received on the CPU of the guest's worker",
+        server: Server::Guest(Guest { work_ms: WORK_MS, packet_us: PACKET_US, ..ECHO_GUEST }),
+        interval_ms: 40,
+        fault: INTO_GUEST,
+        fault_ms: 1_600,
+        expect: inside_guest(),
+        inside: Some(Expect { beside: WORK_IN_TURN, ..slow(&["host.cpu_gap"], "softirq NET_RX CPU 0") }),
+        shares_ring: true,
+        twin_of: Some("guest-crowd-on-worker-cpu"),
+        proof: Counter::GuestSoftirqTime,
+        ..GUEST
+    },
+    Case {
+        name: "guest-crowd-on-worker-cpu",
+        claim: "other threads of the guest compute on the CPU of the guest's worker",
+        server: Server::Guest(Guest { fault: Some(ServeFault::Crowd), work_ms: WORK_MS, ..ECHO_GUEST }),
+        interval_ms: 40,
+        fault: Fault::Server,
+        fault_ms: 1_600,
+        expect: inside_guest(),
+        inside: Some(Expect { beside: WORK, ..slow(&["app.runqueue"], "batch-report") }),
+        twin_of: Some("guest-softirq-on-worker-cpu"),
+        proof: Counter::GuestRunDelay,
+        ..GUEST
+    },
+    Case {
+        name: "guest-softirq-elsewhere",
+        claim: "all packets of the guest's one queue are received on one CPU, and the guest's worker has another",
+        server: Server::Guest(Guest { work_ms: WORK_MS, packet_us: PACKET_US, vcpus: 2, cpu: Some(1), ..ECHO_GUEST }),
+        interval_ms: 40,
+        fault: INTO_GUEST,
+        fault_ms: 1_600,
+        inside: Some(NOTHING),
+        shares_ring: true,
+        twin_of: Some("guest-softirq-on-worker-cpu"),
+        proof: Counter::GuestSoftirqTime,
+        none_waits: true,
+        ..GUEST
     },
 ];
 

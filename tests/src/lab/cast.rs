@@ -279,15 +279,30 @@ pub(super) fn start_troublemaker(
         }
         Fault::Path(fault) => fault.prepare(launcher, world),
         Fault::Receive(fault) => fault.start(launcher, world).map(Some),
-        Fault::Rush { datagrams_per_ms } => {
-            let args = [format!("--to={}:{PORT}", world.server()), format!("--mbit={datagrams_per_ms}")];
-            // Of this size, so many a millisecond are as many Mbit/s.
-            let args = args.into_iter().chain(["--bytes=125".to_owned()]);
-            let leash = Leash { cpu: Some(0), nice: Some(-10), ..world.client.leash() };
-            launcher.role(&leash, "flood", args).map(Some)
+        Fault::Rush { datagrams_per_ms } => start_rush(launcher, world, datagrams_per_ms).map(Some),
+        Fault::Echoes { outstanding, busy_ms, idle_ms } => {
+            let how = [("outstanding", outstanding), ("busy-ms", busy_ms), ("idle-ms", idle_ms)];
+            start_asking(launcher, world, how).map(Some)
         }
         _ => Ok(None),
     }
+}
+
+/// Other datagrams to the server's port.
+fn start_rush(launcher: &Launcher, world: &World, datagrams_per_ms: u32) -> Result<Process> {
+    let args = [format!("--to={}:{PORT}", world.server()), format!("--mbit={datagrams_per_ms}")];
+    // Of this size, so many a millisecond are as many Mbit/s.
+    let args = args.into_iter().chain(["--bytes=125".to_owned()]);
+    let leash = Leash { cpu: Some(0), nice: Some(-10), ..world.client.leash() };
+    launcher.role(&leash, "flood", args)
+}
+
+/// Echo requests to the server's host.
+fn start_asking(launcher: &Launcher, world: &World, how: [(&str, u64); 3]) -> Result<Process> {
+    let to = format!("--to={}", world.server());
+    let args = how.map(|(name, value)| format!("--{name}={value}")).into_iter().chain([to]);
+    let leash = Leash { cpu: Some(0), nice: Some(-10), ..world.client.leash() };
+    launcher.role(&leash, "ping", args)
 }
 
 /// Bulk traffic from CPU 1, through a queue of its own or that of the checks, which come from CPU 0.

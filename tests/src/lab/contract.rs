@@ -69,6 +69,14 @@ pub struct GuestHalf {
     pub overhead_ns: Option<i64>,
 }
 
+impl GuestHalf {
+    /// Whether it was joined to the host's.
+    #[must_use]
+    pub fn is_joined(&self) -> bool {
+        self.pairing == "joined"
+    }
+}
+
 /// Where the halves of a VM's checks went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct Join {

@@ -34,7 +34,7 @@ pub fn demo(args: &DemoArgs, launcher: &Launcher, attach: &Attach) -> Result<Exi
     // Ahead of the machine's other work, so that the picture is clean.
     let ahead = |leash| Leash { nice: Some(-10), ..leash };
     let _server = launcher.role(&ahead(world.host.leash()), "serve", SERVER)?;
-    let mut client = launcher.role(&ahead(world.client.leash()), "client", [format!("--to={}", world.server())])?;
+    let client = launcher.role(&ahead(world.client.leash()), "client", [format!("--to={}", world.server())])?;
     watch(args, launcher, attach, &world)?;
     client.order(Order::Stop)?;
     println!("\n{}", measurement(&collect(&client)?));

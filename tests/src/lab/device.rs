@@ -8,7 +8,6 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::process::{Pid, setpriority_process};
 use rustix::thread::{CpuSet, UnshareFlags, sched_setaffinity, unshare_unsafe};
-use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
@@ -114,20 +113,24 @@ fn write(netns: &Netns, file: &str, value: &str) -> Result<()> {
 /// `tc` fails.
 pub(super) fn slow_down(netns: &Netns, device: &str, filters: u32) -> Result<()> {
     netns.run("tc", &format!("qdisc add dev {device} ingress"))?;
-    let mut batch = String::new();
-    for port in 0..filters {
-        // Three keys that fit every datagram here, and one that does not.
-        writeln!(
-            batch,
-            "filter add dev {device} parent ffff: protocol ip prio 1 u32 match ip protocol 17 0xff \
-             match ip src 10.0.0.0/8 match ip dst 10.0.0.0/8 match ip dport {} 0xffff flowid 1:1",
-            20_000 + port % 20_000
-        )?;
-    }
+    let batch = self::filters(device, filters);
     let file = std::env::temp_dir().join(format!("whylag-lab-filters-{}", std::process::id()));
     fs::write(&file, batch).context("write the filters")?;
     let added = netns.run("tc", &format!("-batch {}", file.display()));
     let _ = fs::remove_file(&file);
     ensure!(added?.is_empty(), "tc has something to say about the filters");
     Ok(())
+}
+
+/// As `tc -batch` reads them, for a device with a queueing discipline for what comes in.
+pub(super) fn filters(device: &str, count: u32) -> String {
+    // Three keys that fit every datagram here, and one that does not.
+    let filter = |number: u32| {
+        format!(
+            "filter add dev {device} parent ffff:fff2 protocol ip prio 1 u32 match ip protocol 17 0xff \
+             match ip src 10.0.0.0/8 match ip dst 10.0.0.0/8 match ip dport {} 0xffff flowid 1:1\n",
+            20_000 + number % 20_000
+        )
+    };
+    (0..count).map(filter).collect()
 }

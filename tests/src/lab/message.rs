@@ -37,7 +37,10 @@ pub enum Order {
         /// How long.
         ms: u64,
     },
-    /// Client: send no more, wait for the outstanding answers, say [`Announcement::Done`].
+    /// Guest: say [`Announcement::Counted`].
+    Count,
+    /// Client: send no more, wait for the outstanding answers, say [`Announcement::Done`]. Guest: end the
+    /// whylag in there, and say so then.
     Stop,
 }
 
@@ -59,10 +62,46 @@ pub enum Announcement {
     },
     /// The client knows the end of a check.
     Check(Check),
-    /// The client has nothing outstanding.
+    /// The client has nothing outstanding, or the whylag inside a guest has ended.
     Done,
+    /// What a guest's kernel has counted.
+    Counted(Counts),
     /// What a thread of the fault has sent.
     Sent(Sent),
+}
+
+/// What a guest's kernel has counted since it was booted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Time of all its CPUs in softirqs, by `/proc/stat`, ns.
+    pub softirq_ns: u64,
+    /// Packets that softirqs have taken in, by `/proc/net/softnet_stat`.
+    pub received: u64,
+    /// For how long the server's threads could run and did not, by `schedstat`, ns.
+    pub run_delay_ns: u64,
+}
+
+impl Counts {
+    /// What has been counted since `before`.
+    #[must_use]
+    pub const fn since(self, before: Self) -> Self {
+        Self {
+            softirq_ns: self.softirq_ns.saturating_sub(before.softirq_ns),
+            received: self.received.saturating_sub(before.received),
+            run_delay_ns: self.run_delay_ns.saturating_sub(before.run_delay_ns),
+        }
+    }
+
+    /// In words.
+    #[must_use]
+    pub fn line(self) -> String {
+        let Self { softirq_ns, received, run_delay_ns } = self;
+        let (softirq_ms, run_delay_ms) = (softirq_ns / 1_000_000, run_delay_ns / 1_000_000);
+        format!(
+            "the guest itself counts {softirq_ms} ms in softirqs, {received} packets, and {run_delay_ms} ms for which \
+             the server could run and did not"
+        )
+    }
 }
 
 /// What a thread has sent, by its own count.

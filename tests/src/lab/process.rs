@@ -115,9 +115,9 @@ impl Process {
     ///
     /// # Errors
     /// The child is gone.
-    pub fn order(&mut self, order: Order) -> Result<()> {
+    pub fn order(&self, order: Order) -> Result<()> {
         let line = serde_json::to_string(&order)?;
-        let orders = self.orders.as_mut().context("orders are closed")?;
+        let mut orders = self.orders.as_ref().context("orders are closed")?;
         writeln!(orders, "{line}").with_context(|| format!("order {} to {line}", self.name))
     }
 

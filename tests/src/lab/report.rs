@@ -2,8 +2,7 @@
 
 use super::case::Case;
 use super::excerpt::excerpt;
-use super::message::Check;
-use super::residence::Residence;
+use super::message::{Check, Counts};
 use super::run::{Observed, Run, Window};
 use super::score::{Inside, Mark, Score, disturbance, score, score_inside};
 use super::truth::Proof;
@@ -49,6 +48,8 @@ pub struct Truth {
     pub counter: &'static str,
     /// By how much it moved.
     pub proof: Proof,
+    /// What the guest itself counted while it lasted, if its counts are the proof.
+    pub guest: Option<Counts>,
 }
 
 impl Truth {
@@ -65,6 +66,7 @@ impl Truth {
             fault: observed.window,
             counter: case.proof.name(),
             proof: observed.proof,
+            guest: observed.guest,
         }
     }
 
@@ -72,7 +74,7 @@ impl Truth {
     #[must_use]
     pub fn line(&self) -> String {
         format!(
-            "{} checks, {} slow, {} lost, worst {} ms; control p95 {} µs; fault {} ms; {}: {} of {} {}",
+            "{} checks, {} slow, {} lost, worst {} ms; control p95 {} µs; fault {} ms; {}: {} of {} {}{}",
             self.checks,
             self.slow,
             self.lost,
@@ -83,6 +85,7 @@ impl Truth {
             self.proof.moved,
             self.proof.at_least,
             if self.proof.holds() { "proven" } else { "NOT PROVEN" },
+            self.guest.map_or(String::new(), |counts| format!("; {}", counts.line())),
         )
     }
 }
@@ -167,14 +170,8 @@ fn details(observed: &Observed, (mark, score): (Mark, &Score), inside: Option<&I
 
 impl Inside {
     fn line(&self) -> String {
-        let Residence { joined, slow, beyond, cost_p25_ns, cost_p50_ns, cost_p95_ns } = self.residence;
-        format!(
-            "{}; {joined} pairs, of {slow} slow ones {beyond} with more between the halves than virtio takes: {} µs (p25 {}, p95 {})",
-            self.score.line(),
-            cost_p50_ns / 1_000,
-            cost_p25_ns / 1_000,
-            cost_p95_ns / 1_000,
-        )
+        let live = self.told_live.map(|told| format!("; {told} slow ones told while both halves were being made"));
+        format!("{}; {}{}", self.score.line(), self.residence.line(), live.unwrap_or_default())
     }
 }
 

@@ -7,7 +7,7 @@ use super::clock::{mono_ns, wall_offset_ns};
 use super::firewall;
 use super::halves::{Halves, Inside};
 use super::machine::Machine;
-use super::message::{Announcement, Check, Order, Sent};
+use super::message::{Announcement, Check, Counts, Order, Sent};
 use super::process::{Launcher, Process};
 use super::truth::{Counter, Proof};
 use super::vmm::threads::Threads;
@@ -58,6 +58,8 @@ pub struct Observed {
     pub control_p95_ns: u64,
     /// The counter that proves the fault.
     pub proof: Proof,
+    /// What the guest itself counted meanwhile, if its counts are the proof.
+    pub guest: Option<Counts>,
     /// For how long the server's threads could run and did not, from the fault's beginning to the end.
     pub run_delay_ns: u64,
     /// Nanoseconds from `CLOCK_MONOTONIC` to the time since 1970.
@@ -66,6 +68,9 @@ pub struct Observed {
     pub said: Option<Said>,
     /// What whylag made of that and of what it saw inside the guest, if it looked there.
     pub joined: Option<Said>,
+    /// Slow checks that were told with both halves while both were still being made, if they were joined
+    /// so.
+    pub told_live: Option<usize>,
     /// What else the machine was busy with.
     pub machine: String,
 }
@@ -123,19 +128,24 @@ pub fn run(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<
         return Ok(Run::Skipped(format!("the machine is not quiet: p95 of the control period is {found:.1?}")));
     }
     let (before, waited) = (case.proof.read(&rig)?, Counter::RunDelay.read(&rig)?);
+    let counts = |rig: &Rig| case.proof.is_guests().then(|| rig.counts()).transpose();
+    let counted = counts(&rig)?;
     rig.inject()?;
     let moved = case.proof.read(&rig)?.saturating_sub(before);
+    let guest = counts(&rig)?.zip(counted).map(|(now, before)| now.since(before));
     rig.recover()?;
     let run_delay_ns = Counter::RunDelay.read(&rig)?.saturating_sub(waited);
-    let said = rig.whylag.take().map(Whylag::finish).transpose()?;
+    let (said, joined, told_live) = rig.conclude()?;
     Ok(Run::Done(Box::new(Observed {
         said,
-        joined: rig.join()?,
+        joined,
+        told_live,
         checks: rig.checks,
         sent: rig.sent,
         window: rig.window,
         control_p95_ns,
         proof: Proof { moved, at_least: case.proof.at_least(case.fault_ms) },
+        guest,
         run_delay_ns,
         wall_offset_ns: wall_offset_ns(),
         machine: Machine::since(machine),
@@ -180,7 +190,7 @@ impl Rig {
         let (log, shipper) = start_shipper(launcher, case)?;
         let disk = Disk::start(launcher, case)?;
         let halved = attach.filter(|_| case.inside.is_some());
-        let halves = halved.map(|attach| Halves::begin(launcher, &world, attach)).transpose()?;
+        let halves = halved.map(|attach| Halves::begin(launcher, &world, case, attach)).transpose()?;
         let inside = halved.map(|attach| Inside::of(case, &world, &attach.binary));
         let server = start_server(launcher, case, &world, log.as_ref(), disk.as_ref(), inside.as_ref())?;
         let troublemaker = match shipper {
@@ -205,7 +215,7 @@ impl Rig {
         }
         let io = hold_back(case, server.id(), disk.as_ref())?;
         let early = if case.attach_late { Some(start_client(launcher, case, &world)?) } else { None };
-        let attach = attach.map(|attach| halves.as_ref().map_or_else(|| attach.clone(), |own| own.recorded(attach)));
+        let attach = attach.map(|attach| halves.as_ref().map_or_else(|| attach.clone(), |own| own.told_by(attach)));
         let whylag = attach.map(|attach| attach.start(launcher, &world, case)).transpose()?;
         let client = early.map_or_else(|| start_client(launcher, case, &world), Ok)?;
         let (checks, window) = (Vec::new(), Window::default());
@@ -282,6 +292,16 @@ impl Rig {
         Ok(self.group.as_ref().context("the case has no cgroup")?.throttled()?.ns)
     }
 
+    /// What the guest's kernel has counted.
+    ///
+    /// # Errors
+    /// There is no guest, or it does not say.
+    pub fn counts(&self) -> Result<Counts> {
+        self.server.order(Order::Count)?;
+        let counts = |said| if let Announcement::Counted(counts) = said { Some(counts) } else { None };
+        self.server.await_announcement(PATIENCE, counts).context("the guest does not say what it counts")
+    }
+
     /// How often the server's cgroup was at its limit of memory.
     ///
     /// # Errors
@@ -334,6 +354,7 @@ impl Rig {
             | Fault::Asked(_)
             | Fault::Flood { .. }
             | Fault::QueueFlood { .. }
+            | Fault::Echoes { .. }
             | Fault::ReceiveStorm { .. }
             | Fault::SlowConsumer { .. }
             | Fault::StarvedConsumer
@@ -472,11 +493,29 @@ impl Rig {
         Ok(())
     }
 
-    /// Ends the whylag inside the guest, and has both halves joined.
-    fn join(&mut self) -> Result<Option<Said>> {
-        let Some(halves) = self.halves.take() else { return Ok(None) };
+    /// Ends whylag, and the one inside the guest, and has both halves joined. One that joins them live does
+    /// not wait for a guest that tells its half long after the host, so there the guest's ends first.
+    fn conclude(&mut self) -> Result<(Option<Said>, Option<Said>, Option<usize>)> {
+        let Some(mut halves) = self.halves.take() else { return Ok((self.end_whylag()?, None, None)) };
+        let told_live = halves.told_live()?;
+        if told_live.is_none() {
+            let said = self.end_whylag()?;
+            self.end_inside()?;
+            return Ok((said, Some(halves.joined()?), None));
+        }
+        self.end_inside()?;
+        Ok((self.end_whylag()?, Some(halves.joined()?), told_live))
+    }
+
+    fn end_whylag(&mut self) -> Result<Option<Said>> {
+        self.whylag.take().map(Whylag::finish).transpose()
+    }
+
+    /// Ends the whylag inside the guest.
+    fn end_inside(&self) -> Result<()> {
         self.server.order(Order::Stop)?;
-        halves.joined().map(Some)
+        let done = |said| (said == Announcement::Done).then_some(());
+        self.server.await_announcement(PATIENCE, done).context("whylag in the guest does not end")
     }
 
     fn recovery(&self) -> Duration {
@@ -618,7 +657,7 @@ impl Rig {
             Announcement::Check(check) => self.checks.push(check),
             Announcement::FaultBegan { at_ns } => self.window.began_ns = at_ns,
             Announcement::FaultEnded { at_ns } => self.window.ended_ns = at_ns,
-            Announcement::Ready | Announcement::Done | Announcement::Sent(_) => {}
+            Announcement::Ready | Announcement::Done | Announcement::Sent(_) | Announcement::Counted(_) => {}
         }
         Ok(said)
     }

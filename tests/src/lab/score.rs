@@ -23,8 +23,9 @@ const ALL: &str = "all of it for ";
 const TIME_SLACK_NS: u64 = 2_000_000;
 /// A sender's share may be off by this part of it.
 const SHARE_SLACK: f64 = 0.05;
-/// The cause that other work on the machine can make right in any case.
-const RUN_QUEUE: &str = "app.runqueue";
+/// The causes that other work on the machine can make right in any case: a thread of the server, or a
+/// virtual CPU of its guest, waits for a CPU.
+const RUN_QUEUE: [&str; 2] = ["app.runqueue", "vm.vcpu_steal"];
 /// The place of requests that did not come.
 const NEVER_ARRIVED: &str = "never_arrived";
 /// Of a check that nothing was seen of behind its last stage.
@@ -61,7 +62,7 @@ pub struct Score {
     pub right_lost: usize,
     /// Verdicts with a wrong cause, or with a cause where there is nothing to blame.
     pub wrong: usize,
-    /// Of them, those that say that the thread waited for a CPU.
+    /// Of them, those that say that the thread, or the guest's virtual CPU, waited for a CPU.
     pub behind_others: usize,
     /// No verdict.
     pub unresolved: usize,
@@ -142,6 +143,9 @@ pub struct Inside {
     pub score: Score,
     /// How the halves differ.
     pub residence: Residence,
+    /// Slow checks that were told with both halves while both were still being made, if they were joined
+    /// so.
+    pub told_live: Option<usize>,
 }
 
 /// Marks what was said of both halves, if there were two.
@@ -154,15 +158,16 @@ pub fn score_inside(case: &Case, observed: &Observed) -> Result<Option<Inside>> 
     let join = said.join.as_ref().context("no halves are counted")?;
     let residence = Residence::of(&said.journeys);
     let counted = is_counted(join);
-    if !counted || !residence.is_right() {
-        score.remarks.push(format!("{join:?}, {residence:?}"));
+    let agrees = residence.is_right() || case.shares_ring && residence.joined > 0;
+    if !counted || !agrees {
+        score.remarks.push(format!("{join:?}; {}", residence.line()));
     }
     let mark = match mark {
         Mark::Right if !counted => Mark::Wrong,
-        Mark::Right if !residence.is_right() => Mark::Unresolved,
+        Mark::Right if !agrees || observed.told_live == Some(0) => Mark::Unresolved,
         mark => mark,
     };
-    Ok(Some(Inside { mark, score, residence }))
+    Ok(Some(Inside { mark, score, residence, told_live: observed.told_live }))
 }
 
 /// Marks a run by what whylag said on the host alone.
@@ -335,7 +340,7 @@ impl Score {
             }
             Some(cause) => {
                 self.accuse(journey);
-                self.behind_others += usize::from(cause == RUN_QUEUE);
+                self.behind_others += usize::from(RUN_QUEUE.contains(&cause));
                 self.remark(journey, &format!("blamed on {cause}"));
             }
         }
@@ -550,10 +555,12 @@ mod tests {
             window: Window { began_ns: 1_000_000_000, ended_ns: 1_600_000_000 },
             control_p95_ns: 0,
             proof: Proof { moved: 1, at_least: 1 },
+            guest: None,
             run_delay_ns: run_delay_ms * 1_000_000,
             wall_offset_ns: 0,
             said: None,
             joined: None,
+            told_live: None,
             sent: Vec::new(),
             machine: String::new(),
         }
@@ -569,6 +576,7 @@ mod tests {
         assert!(!disturbed("handler-sleeps", 400, 400, &good), "nothing is excused that was not said");
         let behind = Score { wrong: 2, behind_others: 2, ..Score::default() };
         assert!(disturbed("server-saturated", 60, 20, &behind) && !disturbed("server-saturated", 60, 19, &behind));
+        assert!(disturbed("guest-lock-held", 60, 80, &behind) && !disturbed("guest-lock-held", 60, 79, &behind));
         assert!(!disturbed("cpu-quota", 60, 90, &behind), "the case itself is about that");
         assert!(!disturbed("server-saturated", 60, 90, &Score { wrong: 3, ..behind }), "something else is wrong");
     }

@@ -18,7 +18,7 @@ use std::path::Path;
 /// Counts of all namespaces together.
 const ARP_CACHE: &str = "/proc/net/stat/arp_cache";
 /// A line for each CPU.
-const SOFTNET: &str = "/proc/net/softnet_stat";
+pub(super) const SOFTNET: &str = "/proc/net/softnet_stat";
 /// The process that starts the kernel's threads.
 const KTHREADD: u32 = 2;
 
@@ -78,6 +78,10 @@ pub enum Counter {
     /// Time for which the kernel's threads that move a guest's packets could run and did not,
     /// schedstat, ns.
     VhostRunDelay,
+    /// Time that the guest's CPUs spent in softirq, the guest's own `/proc/stat`, ns.
+    GuestSoftirqTime,
+    /// Time for which the server's threads in the guest could run and did not, the guest's own schedstat, ns.
+    GuestRunDelay,
     /// Neighbours that were entered in a table, same file.
     NeighboursEntered,
     /// Neighbours for which the table had no room, same file.
@@ -156,6 +160,8 @@ impl Counter {
             Self::VcpuRunDelay => "schedstat run delay of vCPU threads, ns",
             Self::VmmRunDelay => "schedstat run delay of the VMM's main loop, ns",
             Self::VhostRunDelay => "schedstat run delay of vhost threads, ns",
+            Self::GuestSoftirqTime => "softirq time in the guest's /proc/stat, ns",
+            Self::GuestRunDelay => "schedstat run delay in the guest, ns",
             Self::NeighboursEntered => "arp_cache allocs",
             Self::NeighboursRefused => "arp_cache table_fulls",
             Self::QdiscPackets => "tc packets",
@@ -165,6 +171,12 @@ impl Counter {
             Self::CostWait => "io.stat cost.wait, ns",
             Self::BeforeDevice => "fault's own log less the time of a request by the device's stat, ns",
         }
+    }
+
+    /// Whether a guest's own kernel counts it.
+    #[must_use]
+    pub const fn is_guests(self) -> bool {
+        matches!(self, Self::GuestSoftirqTime | Self::GuestRunDelay)
     }
 
     /// Its value now.
@@ -209,6 +221,8 @@ impl Counter {
             Self::VhostRunDelay => Threads::of(rig.server_id())?.schedstat(Part::Vhost, 1)?,
             Self::TapDrops => dropped(&rig.world().host.proc_net("dev")?, VNIC, TX_DROPPED),
             Self::MacvtapDrops => dropped(&rig.world().host.proc_net("dev")?, VNIC, RX_DROPPED),
+            Self::GuestSoftirqTime => rig.counts()?.softirq_ns,
+            Self::GuestRunDelay => rig.counts()?.run_delay_ns,
         })
     }
 
@@ -231,7 +245,9 @@ impl Counter {
             | Self::VcpuTime
             | Self::VcpuRunDelay
             | Self::VmmRunDelay
-            | Self::VhostRunDelay => fault_ms * 500_000,
+            | Self::VhostRunDelay
+            | Self::GuestSoftirqTime
+            | Self::GuestRunDelay => fault_ms * 500_000,
             Self::SoftirqThreadRunDelay => fault_ms * 250_000,
             Self::Checks
             | Self::MemoryFailures
@@ -282,7 +298,7 @@ fn schedstat(process: u32, field: usize) -> Result<u64> {
     Ok(schedstat_of(process, field)? + started.sum::<u64>())
 }
 
-fn schedstat_of(process: u32, field: usize) -> Result<u64> {
+pub(super) fn schedstat_of(process: u32, field: usize) -> Result<u64> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).context("list the server's threads")?;
     let value = |task: fs::DirEntry| {
         let stat = fs::read_to_string(task.path().join("schedstat")).ok()?;
@@ -319,9 +335,14 @@ fn consumer() -> Result<u32> {
 
 /// The thread for the softirqs of CPU 1.
 fn softirq_thread() -> Result<u32> {
-    let named =
-        |id: &u32| fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|name| name.trim() == "ksoftirqd/1");
-    descendants(KTHREADD).into_iter().find(named).context("there is no ksoftirqd/1")
+    softirq_threads("1").first().copied().context("there is no ksoftirqd/1")
+}
+
+/// The threads for the softirqs of the CPUs whose numbers begin so.
+pub(super) fn softirq_threads(cpu: &str) -> Vec<u32> {
+    let begin = format!("ksoftirqd/{cpu}");
+    let named = |id: &u32| fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|name| name.starts_with(&begin));
+    descendants(KTHREADD).into_iter().filter(named).collect()
 }
 
 /// Counted in ticks of 10 ms.
@@ -333,13 +354,13 @@ fn kernel_time(rig: &Rig) -> Result<u64> {
 }
 
 /// Softirq time of one CPU, counted in ticks of 10 ms.
-fn softirq_ns(text: &str, cpu: &str) -> u64 {
+pub(super) fn softirq_ns(text: &str, cpu: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(cpu)?.strip_prefix(' '));
     let ticks = line.and_then(|line| line.split_whitespace().nth(6)?.parse::<u64>().ok());
     ticks.unwrap_or(0) * 10_000_000
 }
 
-fn read(file: &str) -> Result<String> {
+pub(super) fn read(file: &str) -> Result<String> {
     fs::read_to_string(file).with_context(|| format!("read {file}"))
 }
 
@@ -352,7 +373,7 @@ fn by_cpu(text: &str, name: &str) -> u64 {
 }
 
 /// Of lines of hexadecimal counts.
-fn sum_of_column<'a>(lines: impl Iterator<Item = &'a str>, column: usize) -> u64 {
+pub(super) fn sum_of_column<'a>(lines: impl Iterator<Item = &'a str>, column: usize) -> u64 {
     lines.filter_map(|line| u64::from_str_radix(line.split_whitespace().nth(column)?, 16).ok()).sum()
 }
 

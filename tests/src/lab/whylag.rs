@@ -32,13 +32,17 @@ pub struct Attach {
     pub binary: PathBuf,
     /// Where to keep the recording.
     pub record: Option<PathBuf>,
+    /// The socket at which another whylag joins what it sees.
+    pub send: Option<PathBuf>,
 }
 
-/// A whylag that is attached.
+/// A whylag that is attached, or that joins two.
 #[derive(Debug)]
 pub struct Whylag {
     child: Child,
     out: Receiver<String>,
+    /// Lines of its standard output that were heard before its end.
+    heard: Vec<String>,
     err: Receiver<String>,
     /// For how long it may still speak after an interrupt.
     finish: Duration,
@@ -74,7 +78,7 @@ impl Attach {
         let from_environment = std::env::var_os("WHYLAG_BIN").map(PathBuf::from);
         let binary = named.or(from_environment).unwrap_or_else(|| lab.with_file_name("whylag"));
         ensure!(binary.exists(), "{} does not exist: build whylag, or set WHYLAG_BIN", binary.display());
-        Ok(Self { binary, record })
+        Ok(Self { binary, record, send: None })
     }
 
     /// Arguments that make it watch a world.
@@ -116,9 +120,13 @@ impl Attach {
             let _ = std::fs::remove_file(file);
             command.arg("--record").arg(file);
         }
+        command.args(self.send.as_ref().map(|socket| format!("--send=unix:{}", socket.display())));
         let slow = |each: Duration| each.saturating_mul(u32::try_from(case.slowdown).unwrap_or(u32::MAX));
-        Whylag::start(command, slow(SLOW_FINISH_PATIENCE).max(FINISH_PATIENCE))?
-            .attached(slow(SLOW_ATTACH_PATIENCE).max(ATTACH_PATIENCE))
+        Whylag::start(command, slow(SLOW_FINISH_PATIENCE).max(FINISH_PATIENCE))?.ready(
+            slow(SLOW_ATTACH_PATIENCE).max(ATTACH_PATIENCE),
+            "attach",
+            |said| said.starts_with("attached"),
+        )
     }
 }
 
@@ -128,19 +136,27 @@ impl Whylag {
         let mut child = command.spawn().context("start whylag")?;
         let out = forward_lines(child.stdout.take().context("standard output is piped")?);
         let err = forward_lines(child.stderr.take().context("standard error is piped")?);
-        Ok(Self { child, out, err, finish })
+        Ok(Self { child, out, heard: Vec::new(), err, finish })
     }
 
-    fn attached(self, patience: Duration) -> Result<Self> {
+    /// Waits until it says on standard error that it is ready to `work`.
+    fn ready(self, patience: Duration, work: &str, is_ready: impl Fn(&str) -> bool) -> Result<Self> {
         let deadline = Instant::now() + patience;
         let mut said = Vec::new();
         loop {
             match self.err.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(line) if is_attached(&line) => return Ok(self),
+                Ok(line) if is_ready(line.strip_prefix("whylag: ").unwrap_or(&line)) => return Ok(self),
                 Ok(line) => said.push(line),
-                Err(_) => bail!("whylag did not attach; it said: {}", said.join(" | ")),
+                Err(_) => bail!("whylag did not {work}; it said: {}", said.join(" | ")),
             }
         }
+    }
+
+    /// The next line of its standard output, before its end; `None` if none comes in time.
+    pub fn hear(&mut self, deadline: Instant) -> Option<&str> {
+        let line = self.out.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()?;
+        self.heard.push(line);
+        self.heard.last().map(String::as_str)
     }
 
     /// Interrupts it and reads what it has to say to the end.
@@ -150,7 +166,16 @@ impl Whylag {
     pub fn finish(mut self) -> Result<Said> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).context("a process number")?;
         kill_process(pid, Signal::INT).context("interrupt whylag")?;
-        let lines = drain(&self.out, Instant::now() + self.finish)?;
+        self.ended()
+    }
+
+    /// Reads what it has to say to the end, which comes by itself.
+    ///
+    /// # Errors
+    /// It does not end in time, fails, or breaks the contract.
+    pub fn ended(&mut self) -> Result<Said> {
+        let mut lines = std::mem::take(&mut self.heard);
+        lines.extend(drain(&self.out, Instant::now() + self.finish)?);
         let status = self.child.wait().context("wait for whylag")?;
         let complaints: Vec<String> = self.err.try_iter().collect();
         ensure!(status.success(), "whylag ended with {status}: {}", complaints.join(" | "));
@@ -166,18 +191,13 @@ impl Drop for Whylag {
     }
 }
 
-/// Whether a line of standard error says that all hooks are live.
-fn is_attached(line: &str) -> bool {
-    line.strip_prefix("whylag: ").unwrap_or(line).starts_with("attached")
-}
-
 fn drain(out: &Receiver<String>, deadline: Instant) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     loop {
         match out.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) => lines.push(line),
             Err(RecvTimeoutError::Disconnected) => return Ok(lines),
-            Err(RecvTimeoutError::Timeout) => bail!("whylag did not end after an interrupt"),
+            Err(RecvTimeoutError::Timeout) => bail!("whylag did not end in time"),
         }
     }
 }
@@ -228,6 +248,17 @@ pub fn join(binary: &Path, host: &Path, guest: &Path) -> Result<Said> {
     let complaints = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "whylag join ended with {}: {}", output.status, complaints.trim());
     Said::parse(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect(), output.status)
+}
+
+/// Has `whylag` join two halves while they are sent to it at the addresses of `from`, of which the last
+/// is the guest's. It ends when both are over.
+///
+/// # Errors
+/// It does not listen.
+pub fn join_live(mut whylag: Command, from: [&str; 2]) -> Result<Whylag> {
+    let listens = format!("listening at {}", from[1]);
+    whylag.arg("join").args(from).args(["--format", "json"]);
+    Whylag::start(whylag, FINISH_PATIENCE)?.ready(ATTACH_PATIENCE, "listen", |said| said.starts_with(&listens))
 }
 
 /// Lets whylag replay a recording; its standard output, line by line.

@@ -25,13 +25,13 @@ const CONSOLE_LINES: usize = 6;
 /// What the guest's network and disk need.
 pub const MODULES: &[&str] = &["virtio_pci", "virtio_net", "virtio_blk"];
 /// Programs that the guest's job runs.
-const COMMANDS: &[&str] = &["ip", "ln"];
+const COMMANDS: &[&str] = &["ip", "ln", "tc"];
 /// The lab, a kernel and a server fit in this, MiB.
 const MEMORY_MIB: usize = 256;
 /// The same with whylag, as large as debug builds are, packed and unpacked.
 const WATCHED_MEMORY_MIB: usize = 1_536;
-/// What attaching to packets needs on kernels without TCX.
-const WATCHED_MODULES: &[&str] = &["sch_ingress", "cls_bpf"];
+/// What attaching to packets needs on kernels without TCX, and what filters do.
+const PACKET_MODULES: &[&str] = &["sch_ingress", "cls_bpf", "cls_u32"];
 /// Size of the guest's disk, bytes.
 const DISK_BYTES: u64 = 8 << 20;
 
@@ -45,8 +45,8 @@ const DISK_NAMES: [&str; 2] = ["/dev/vda", "/dev/cold"];
 /// Makes what the guest starts with.
 pub(super) fn image(args: &VmmArgs, store: &Store, kernel: &Kernel) -> Result<Image> {
     let programs: Vec<PathBuf> = std::iter::once(own_binary()?).chain(args.whylag.clone()).collect();
-    let watched: &[&str] = if args.whylag.is_some() { WATCHED_MODULES } else { &[] };
-    let modules = [MODULES, watched].concat();
+    let looked_at = args.whylag.is_some() || args.packet_us > 0;
+    let modules = [MODULES, if looked_at { PACKET_MODULES } else { &[] }].concat();
     let job = job(args);
     let contents =
         Contents { programs: &programs, commands: COMMANDS, packages: &[], modules: &modules, job: &job, guests: None };
@@ -60,11 +60,19 @@ fn job(args: &VmmArgs) -> Vec<Vec<String>> {
     if args.has_disk() {
         commands.push(format!("ln -s {}", DISK_NAMES.join(" ")));
     }
+    if args.packet_us > 0 {
+        commands.push(format!("lab role filter --device={GUEST_NIC} --packet-us={}", args.packet_us));
+    }
     let server = match args.fault {
         None => "stop".to_owned(),
         Some(fault) => {
             let file = if args.has_disk() { format!(" --file={SERVED}") } else { String::new() };
-            format!("serve --fault={} --work-rounds={}{file}", fault.name(), args.work_rounds)
+            let cpu = args.cpu.map_or(String::new(), |cpu| format!(" --guest-cpu={cpu}"));
+            let work = match args.work_ms {
+                0 => format!("--work-rounds={}", args.work_rounds),
+                ms => format!("--work-ms={ms}"),
+            };
+            format!("serve --fault={} {work}{cpu}{file}", fault.name())
         }
     };
     let with: String = args.inside.iter().map(|argument| format!(" --with={argument}")).collect();

@@ -46,12 +46,37 @@ pub struct Guest {
     pub queues: u32,
     /// Work of every check, thousands of multiplications.
     pub work_rounds: u64,
+    /// The same as time of its CPU, ms.
+    pub work_ms: u64,
+    /// The only virtual CPU that its server runs on; its devices interrupt the first.
+    pub cpu: Option<usize>,
+    /// For so long each packet passes filters when it comes in, µs of its CPU.
+    pub packet_us: u64,
     /// The threads of its VMM that run on CPU 1, and no other threads of it do.
     pub apart: Option<Part>,
     /// Packets that may wait in the tap, if not the usual 1,000.
     pub ring_packets: Option<u32>,
     /// Its code runs on the host's processors, and the kernel moves its packets.
     pub kvm: bool,
+}
+
+impl Guest {
+    /// One that is emulated, with one virtual CPU and one queue, whose server has this fault.
+    #[must_use]
+    pub const fn with(fault: ServeFault) -> Self {
+        Self {
+            fault: Some(fault),
+            vcpus: 1,
+            queues: 1,
+            work_rounds: 0,
+            work_ms: 0,
+            cpu: None,
+            packet_us: 0,
+            apart: None,
+            ring_packets: None,
+            kvm: false,
+        }
+    }
 }
 
 /// A part of a VMM.
@@ -113,9 +138,7 @@ pub(super) fn start(
 /// # Errors
 /// It does not boot.
 pub(super) fn start_neighbour(launcher: &Launcher) -> Result<Process> {
-    let fault = Some(ServeFault::LockComputing);
-    let guest =
-        Guest { fault, vcpus: 1, queues: 1, work_rounds: 0, apart: Some(Part::Vcpus), ring_packets: None, kvm: false };
+    let guest = Guest { apart: Some(Part::Vcpus), ..Guest::with(ServeFault::LockComputing) };
     let leash = Leash { nice: Some(-19), ..Leash::default() };
     ready(keeper(launcher, &leash, "neighbour", guest, Trouble::Serve), guest)
 }
@@ -135,6 +158,8 @@ fn keeper(launcher: &Launcher, leash: &Leash, name: &str, guest: Guest, trouble:
     let mut command = launcher.role_command(leash, "vmm", args);
     command.arg(format!("--vcpus={}", guest.vcpus)).arg(format!("--work-rounds={}", guest.work_rounds));
     command.args(guest.fault.map(|fault| format!("--fault={}", fault.name())));
+    command.arg(format!("--work-ms={}", guest.work_ms)).arg(format!("--packet-us={}", guest.packet_us));
+    command.args(guest.cpu.map(|cpu| format!("--cpu={cpu}")));
     command.args(guest.kvm.then_some("--kvm"));
     command
 }

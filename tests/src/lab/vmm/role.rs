@@ -45,6 +45,15 @@ pub struct VmmArgs {
     /// Work of every check, thousands of multiplications.
     #[arg(long, default_value_t = 0)]
     pub(super) work_rounds: u64,
+    /// The same as time of the guest's CPU, ms.
+    #[arg(long, default_value_t = 0)]
+    pub(super) work_ms: u64,
+    /// For so long each packet passes filters when it comes in inside the guest, µs of its CPU.
+    #[arg(long, default_value_t = 0)]
+    pub(super) packet_us: u64,
+    /// The only CPU of the guest that its server runs on.
+    #[arg(long)]
+    pub(super) cpu: Option<usize>,
     /// The whylag that watches inside the guest, if one does.
     #[arg(long)]
     pub(super) whylag: Option<PathBuf>,
@@ -107,8 +116,7 @@ pub(in crate::lab) fn vmm(args: &VmmArgs) -> Result<()> {
     obey_orders(|order| {
         let ms = match order {
             Order::Fault { ms } => ms,
-            // That is for the whylag inside.
-            Order::Stop => return machine.qemu.order(order),
+            Order::Count | Order::Stop => return machine.ask(order),
             _ => return Ok(()),
         };
         match args.trouble {
@@ -187,6 +195,19 @@ impl Machine {
             "device": boot::DISK, "bps": bps, "bps_rd": no, "bps_wr": no, "iops": no, "iops_rd": no, "iops_wr": no,
         });
         self.qmp.execute("block_set_io_throttle", limits)
+    }
+
+    /// Passes an order on that is no fault, and what is announced of it back.
+    fn ask(&self, order: Order) -> Result<()> {
+        self.qemu.order(order)?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let said = boot::hear(&self.qemu, deadline)?;
+            if matches!(said, Announcement::Counted(_) | Announcement::Done) {
+                announce(said);
+                return Ok(());
+            }
+        }
     }
 
     /// Passes an order on to the guest's server, and what it announces of it back.

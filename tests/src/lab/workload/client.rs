@@ -212,7 +212,7 @@ impl Client {
                 state.damage_until_ns = Some(mono_ns() + ms * 1_000_000);
             }
             Order::Stop => state.stopped = true,
-            Order::Fault { .. } => {}
+            Order::Fault { .. } | Order::Count => {}
         }
     }
 

@@ -21,6 +21,22 @@ pub(super) fn compute_rounds(rounds: u64) {
     }
 }
 
+/// So much work takes so long on this CPU when nothing disturbs it.
+pub(super) fn rounds_in(time: Duration) -> u64 {
+    let once = || {
+        let start = Instant::now();
+        compute_rounds(SAMPLE_ROUNDS);
+        start.elapsed()
+    };
+    let sample = (0..SAMPLES).map(|_| once()).min().unwrap_or_default();
+    let rounds = time.as_nanos() * u128::from(SAMPLE_ROUNDS) / sample.as_nanos().max(1);
+    u64::try_from(rounds).unwrap_or(u64::MAX)
+}
+
+/// Work of a sample, and how many are taken: the quickest was not disturbed.
+const SAMPLE_ROUNDS: u64 = 4;
+const SAMPLES: usize = 20;
+
 /// A fault that waits for the next check to strike.
 #[derive(Debug, Default)]
 pub(super) struct Armed(AtomicU64);

@@ -24,7 +24,7 @@ pub(super) fn hog(args: &HogArgs) -> Result<()> {
     })
 }
 
-fn compete(threads: usize, time: Duration) -> Result<()> {
+pub(super) fn compete(threads: usize, time: Duration) -> Result<()> {
     let mut started = Ok(());
     announce_fault(|| {
         scope(|scope| {

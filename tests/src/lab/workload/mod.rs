@@ -6,12 +6,14 @@
 mod backend;
 mod chain;
 mod client;
+mod count;
 mod crowd;
 mod datagram;
 mod disk;
 mod event_loop;
 mod fault;
 mod file;
+mod filter;
 mod flood;
 mod fuse;
 mod hog;
@@ -20,6 +22,7 @@ mod look_up;
 mod mapper;
 mod memory;
 mod nfs;
+mod ping;
 mod position;
 mod receive;
 mod resolver;
@@ -69,8 +72,12 @@ pub enum Role {
     Fuse(fuse::FuseArgs),
     /// Provides a file system of the network that answers late.
     Nfs(nfs::NfsArgs),
+    /// Makes packets expensive to receive.
+    Filter(filter::FilterArgs),
     /// Sends bulk traffic.
     Flood(flood::FloodArgs),
+    /// Asks for echoes.
+    Ping(ping::PingArgs),
     /// Computes.
     Hog(hog::HogArgs),
     /// Answers over a socket, once the next in its chain has.
@@ -115,7 +122,9 @@ impl Role {
             Self::SlowDevice(args) => slow_device::slow_device(&args),
             Self::Fuse(args) => fuse::fuse(args),
             Self::Nfs(args) => nfs::nfs(args),
+            Self::Filter(args) => filter::filter(&args),
             Self::Flood(args) => flood::flood(args),
+            Self::Ping(args) => ping::ping(&args),
             Self::Hog(args) => hog::hog(&args),
             Self::Relay(args) => chain::relay(&args),
             Self::Inspect(args) => inspect::inspect(&args),

@@ -3,17 +3,19 @@
 //! Every check takes the lock of the server's statistics, as real servers do; a thread named
 //! `stats-rollup` can hold it for longer.
 
+use super::super::leash::pin;
 use super::super::message::{Announcement, Order, announce, announce_fault, obey_orders};
 use super::chain::{Chain, Last};
 use super::crowd;
 use super::event_loop::{self, EventLoop};
-use super::fault::{Armed, compute, compute_rounds};
+use super::fault::{Armed, compute, compute_rounds, rounds_in};
 use super::position::Position;
-use super::{HTTP_PATH_BYTES, PAYLOAD_BYTES, PORT, file, memory, set_comm, spawn};
+use super::{HTTP_PATH_BYTES, PAYLOAD_BYTES, PORT, count, file, hog, memory, set_comm, spawn};
 use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_reuseaddr, set_socket_send_buffer_size};
 use rustix::net::{AddressFamily, SendFlags, SocketType, bind, listen, sendto, socket};
+use std::fs;
 use std::io::{ErrorKind, Read, Write, stderr};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -22,6 +24,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+/// Threads of a crowd.
+const CROWD: usize = 6;
 
 /// A kind of fault inside the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -78,6 +83,8 @@ pub enum ServeFault {
     ThreadsComputing,
     /// The handler waits for a thread, which waits for another, which sleeps.
     ThreadsAsleep,
+    /// Threads that have nothing to do with checks compute.
+    Crowd,
 }
 
 impl ServeFault {
@@ -111,6 +118,7 @@ impl ServeFault {
             Self::ProcessesAsleep => "processes-asleep",
             Self::ThreadsComputing => "threads-computing",
             Self::ThreadsAsleep => "threads-asleep",
+            Self::Crowd => "crowd",
         }
     }
 }
@@ -133,6 +141,9 @@ pub struct ServeArgs {
     /// The same as an amount of work: thousands of multiplications.
     #[arg(long, default_value_t = 0)]
     work_rounds: u64,
+    /// The same as the time that it takes at the speed that the CPU has at the start, ms.
+    #[arg(long, default_value_t = 0, conflicts_with = "work_rounds")]
+    work_ms: u64,
     /// Size of the receive buffer, bytes (UDP).
     #[arg(long)]
     receive_buffer: Option<usize>,
@@ -181,6 +192,9 @@ pub struct ServeArgs {
     /// Processes and threads that come and go all the while.
     #[arg(long)]
     churn: bool,
+    /// The only CPU of a guest that it runs on; the guest's devices interrupt the first.
+    #[arg(long)]
+    guest_cpu: Option<usize>,
     /// How long each of these lasts, ms.
     #[arg(long, default_value_t = 800)]
     rollup_ms: u64,
@@ -199,8 +213,12 @@ struct Server {
     position: Option<Position>,
 }
 
-pub(super) fn serve(args: ServeArgs) -> Result<()> {
+pub(super) fn serve(mut args: ServeArgs) -> Result<()> {
     set_comm("echo-server")?;
+    args.guest_cpu.map(stay_on).transpose()?;
+    if args.work_ms > 0 {
+        args.work_rounds = rounds_in(Duration::from_millis(args.work_ms));
+    }
     let _large = (args.fault == ServeFault::MemoryMap).then(memory::Large::map).transpose()?;
     let position = matches!(args.fault, ServeFault::PositionHeld | ServeFault::PositionRead);
     let position = position.then(Position::open).transpose()?;
@@ -225,6 +243,16 @@ pub(super) fn serve(args: ServeArgs) -> Result<()> {
     obey_orders(|order| server.obey(order, &roll_up))
 }
 
+/// Runs on one CPU, and leaves the interrupts of devices to the first.
+fn stay_on(cpu: usize) -> Result<()> {
+    pin(cpu)?;
+    for interrupt in fs::read_dir("/proc/irq").context("list the interrupts")?.flatten() {
+        // Those of the machine itself stay where they are.
+        let _ = fs::write(interrupt.path().join("smp_affinity"), "1");
+    }
+    Ok(())
+}
+
 /// Sets `IP_RECVERR`: with it, a send call also says that a queueing discipline had no room.
 fn ask_for_errors(socket: &UdpSocket) -> Result<()> {
     let on: libc::c_int = 1;
@@ -239,8 +267,16 @@ fn ask_for_errors(socket: &UdpSocket) -> Result<()> {
 
 impl Server {
     fn obey(&self, order: Order, roll_up: &Sender<u64>) -> Result<()> {
-        let Order::Fault { ms } = order else { return Ok(()) };
+        let ms = match order {
+            Order::Fault { ms } => ms,
+            Order::Count => {
+                announce(Announcement::Counted(count::counts()?));
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
         match self.args.fault {
+            ServeFault::Crowd => spawn("batch", move || hog::compete(CROWD, Duration::from_millis(ms)))?,
             ServeFault::LockComputing | ServeFault::LockAsleep | ServeFault::LockWriting | ServeFault::PositionHeld => {
                 roll_up.send(ms).context("stats-rollup ended")?;
             }
@@ -461,6 +497,7 @@ impl Server {
             | ServeFault::ThreadsAsleep => self.try_strike(|time| self.ask_chain(time))?,
             ServeFault::LockComputing | ServeFault::LockAsleep | ServeFault::LockWriting => {}
             ServeFault::AcceptLate | ServeFault::Silent | ServeFault::TwoParts | ServeFault::TwoPartsAtOnce => {}
+            ServeFault::Crowd => {}
         }
         compute(Duration::from_micros(self.args.work_us));
         compute_rounds(self.args.work_rounds);
