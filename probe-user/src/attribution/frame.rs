@@ -310,11 +310,9 @@ const FRAMES: &[(Wait, &[&str])] = &[
             "core_sys_select",
             "poll_schedule_timeout*",
             "io_cqring_wait*",
-            // The kernel's workers for a VM's devices, without work.
-            "vhost_worker",
-            "vhost_task_fn",
         ],
     ),
+    (Wait::Poll, VHOST),
     (
         Wait::Sleep,
         &[
@@ -344,6 +342,11 @@ const QUEUE_PARTS: &[(&str, &str)] = &[
     ("blk_queue_enter", "the device's frozen queue"),
     ("__bio_queue_enter", "the device's frozen queue"),
 ];
+
+/// Where the kernel's workers for a VM's devices wait for work: in kernel threads of their own (before 6.4,
+/// and from 6.17 on where it is asked for), or in threads of the VMM.
+/// <https://github.com/torvalds/linux/blob/v6.18/drivers/vhost/vhost.c> (`vhost_worker_create`)
+const VHOST: &[&str] = &["vhost_worker", "vhost_run_work_kthread_list", "vhost_task_fn"];
 
 /// Where a vCPU's thread sleeps because its guest halted.
 /// <https://github.com/torvalds/linux/blob/v6.12/virt/kvm/kvm_main.c> (`kvm_vcpu_halt`)
@@ -425,6 +428,11 @@ pub(super) fn is_guest_run<'a>(mut frames: impl Iterator<Item = &'a Frame>) -> b
     frames.any(|frame| frame.name() == GUEST_RUN || GUEST_HALTS.contains(&frame.name()))
 }
 
+/// Whether a thread sleeps as a worker of the kernel's for a VM's devices, whatever for.
+pub(super) fn is_vhost<'a>(mut frames: impl Iterator<Item = &'a Frame>) -> bool {
+    frames.any(|frame| VHOST.contains(&frame.name()))
+}
+
 /// A stack as it is shown, outermost first, from frames innermost first of which some have no
 /// name: without the frames of tracing and of the scheduler.
 pub(super) fn shown<'a>(frames: impl Iterator<Item = Option<&'a Frame>>) -> Vec<String> {
@@ -462,7 +470,7 @@ fn bare(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::{Frame, Wait, classify, innermost, is_guest_halt, is_guest_run, shown};
+    use super::{Frame, Wait, classify, innermost, is_guest_halt, is_guest_run, is_vhost, shown};
 
     fn frames(stack: &str) -> Vec<Frame> {
         stack.split(' ').map(Frame::new).collect()
@@ -510,6 +518,7 @@ mod tests {
         ("__schedule schedule rwsem_down_read_slowpath down_read do_user_addr_fault", Wait::Lock),
         ("__schedule schedule vhost_worker kthread ret_from_fork", Wait::Poll),
         ("__schedule schedule vhost_task_fn ret_from_fork", Wait::Poll),
+        ("__schedule schedule vhost_run_work_kthread_list kthread ret_from_fork", Wait::Poll),
         ("__schedule schedule_preempt_disabled __mutex_lock handle_rx vhost_worker kthread", Wait::Lock),
         ("__schedule schedule do_signal_stop get_signal arch_do_signal_or_restart", Wait::Stopped),
         ("__schedule schedule __refrigerator get_signal", Wait::Stopped),
@@ -532,6 +541,13 @@ mod tests {
         assert!(!is_guest_halt(faults.iter()) && is_guest_run(faults.iter()));
         assert_eq!(classify(faults.iter()).map(|(wait, _)| wait), Some(Wait::Block));
         assert!(!is_guest_run(frames("__schedule schedule futex_do_wait do_futex").iter()));
+    }
+
+    #[test]
+    fn a_worker_of_vhost_is_one_whatever_it_waits_for() {
+        assert!(is_vhost(frames("__schedule schedule vhost_task_fn ret_from_fork").iter()));
+        assert!(is_vhost(frames("__schedule __mutex_lock handle_rx vhost_run_work_list vhost_task_fn").iter()));
+        assert!(!is_vhost(frames("__schedule schedule do_poll __x64_sys_ppoll vhost_net_ioctl").iter()));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::attribution::Cause;
 use crate::attribution::stall::{StalledVm, Stalls, Victim};
 use crate::attribution::story::{Actor, EPOLL, FUTEX, HOG, IDLE, MS, NANOSLEEP, SECOND, Story, TAP, longest};
 use crate::event::Fact;
-use crate::journey::{JourneyId, Outcome, Stage};
+use crate::journey::{JourneyId, Loss, Outcome, Stage};
 use probe_wire::STACK_DEPTH;
 
 const QEMU: Actor = Actor(700, 700, "qemu-system-x86");
@@ -100,6 +100,22 @@ pub(super) const CASES: &[Case] = &[
         90,
     ),
     case("the VMM stops all vCPUs and starts them again", paused, &[Cause::VmPaused], "qemu-system-x86", 695),
+    case(
+        "the VMM takes a packet in vhost's place while its VM is paused, and no answer comes",
+        swallowed,
+        &[Cause::VmPaused],
+        "qemu-system-x86",
+        9_999,
+    ),
+    unresolved("the VMM, which takes all packets, takes one while its VM is paused, and no answer comes", kept),
+    unresolved("vhost takes a packet when its VM is paused already, and no answer comes", delivered_in_pause),
+    case(
+        "vhost gives the guest a packet before its VM is paused for a while, and no answer comes",
+        delivered_before_pause,
+        &[Cause::VmGuestInternal],
+        "tap0",
+        9_200,
+    ),
     case(
         "the same in an emulator, with the packet in the ring",
         paused_in_ring,
@@ -332,6 +348,37 @@ fn paused() -> Story {
     story
 }
 
+/// Taken by `taker`, and not answered within 10 s. The VM is paused from `pause` µs on to 700 ms; a packet that
+/// comes later is taken by `usual`.
+fn unanswered(taker: Actor, pause: u64, usual: Actor) -> Story {
+    let mut story = vm();
+    story.stamp(130, Stage::BackendRx, Some(taker)).ends(10 * SECOND, Outcome::Lost(Loss::TimedOut));
+    story.sleeps(0, VCPU, 1, HALT).wakes(20, VHOST, VCPU).runs(30, VCPU).sleeps(pause, VCPU, 1, FUTEX);
+    story.wakes(700 * MS + 100, QEMU, VCPU).runs(700 * MS + 110, VCPU).sleeps(701 * MS, VCPU, 1, HALT);
+    story.runs(125, taker);
+    story.sleeps(200, QEMU, 1, EPOLL).wakes(700 * MS, MONITOR, QEMU).runs(700 * MS + 10, QEMU);
+    story.sleeps(200, VHOST, 1, VHOST_IDLE);
+    story.packet_wakes(702 * MS, usual).runs(702 * MS + 5, usual).takes(702 * MS + 10, usual);
+    story.sleeps(702 * MS + 20, QEMU, 1, EPOLL).sleeps(702 * MS + 30, VHOST, 1, VHOST_IDLE);
+    story
+}
+
+fn swallowed() -> Story {
+    unanswered(QEMU, 60, VHOST)
+}
+
+fn kept() -> Story {
+    unanswered(QEMU, 60, QEMU)
+}
+
+fn delivered_in_pause() -> Story {
+    unanswered(VHOST, 60, VHOST)
+}
+
+fn delivered_before_pause() -> Story {
+    unanswered(VHOST, 20 * MS, VHOST)
+}
+
 fn paused_in_ring() -> Story {
     let mut story = vm();
     story.stamp(700 * MS + 500, Stage::BackendRx, Some(QEMU)).stamp(701 * MS, Stage::VnicRx, Some(QEMU));
@@ -502,7 +549,7 @@ fn a_ring_that_is_full_tells_what_the_vm_did() {
     let mut story = vm();
     story.sleeps(0, TCG, 1, FUTEX).wakes(50, QEMU, TCG).runs_after(98 * MS, TCG, HOG);
     story.dropped(90 * MS, "FULL_RING", "tun_net_xmit").journey.drops.iter_mut().for_each(|drop| drop.interface = TAP);
-    if let Outcome::Lost(crate::journey::Loss::Dropped(drop)) = &mut story.journey.outcome {
+    if let Outcome::Lost(Loss::Dropped(drop)) = &mut story.journey.outcome {
         drop.interface = TAP;
     }
     let facts = longest(&story.judge(), Cause::NicDrop).evidence.join("; ");

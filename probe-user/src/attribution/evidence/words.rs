@@ -115,14 +115,21 @@ impl Evidence {
 
     /// Whether the last sleep of a thread before `at` was inside the kernel's run of a guest.
     pub(in crate::attribution) fn slept_in_guest_run(&self, task: TaskId, at: MonoNs) -> bool {
-        let stack = self.life_at(task, at).and_then(|life| life.last_sleep_before(at));
-        stack.is_some_and(|stack| frame::is_guest_run(self.frames_of(stack)))
+        self.last_sleep(task, at).is_some_and(|stack| frame::is_guest_run(self.frames_of(stack)))
+    }
+
+    /// Whether the last sleep of a thread before `at` was one of the kernel's workers for a VM's devices.
+    pub(in crate::attribution) fn slept_in_vhost(&self, task: TaskId, at: MonoNs) -> bool {
+        self.last_sleep(task, at).is_some_and(|stack| frame::is_vhost(self.frames_of(stack)))
     }
 
     /// The kind of the last sleep of a thread before `at`, if it is known.
     pub(in crate::attribution) fn last_wait(&self, task: TaskId, at: MonoNs) -> Option<Wait> {
-        let stack = self.life_at(task, at)?.last_sleep_before(at)?;
-        frame::classify(self.frames_of(stack)).map(|(wait, _)| wait)
+        frame::classify(self.frames_of(self.last_sleep(task, at)?)).map(|(wait, _)| wait)
+    }
+
+    fn last_sleep(&self, task: TaskId, at: MonoNs) -> Option<StackRef> {
+        self.life_at(task, at)?.last_sleep_before(at)
     }
 
     /// `pid 812/815 worker-2`.

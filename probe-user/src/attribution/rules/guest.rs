@@ -30,6 +30,9 @@ const UNTOLD: &str = "its vCPU was on a CPU, and whether that ran the guest or h
 const PAUSED_OR_HALTED: &str = "in the VM: its vCPUs slept until its VMM was told something, and whether it was paused or its guest halted looks the same";
 const NOT_WOKEN: &str =
     "in the VM: no vCPU was woken since the packet was handed over: it is paused, frozen, or was not told";
+const SWALLOWED: &str = "the VMM took the check out of the tap while the VM was paused, and threw it away";
+const GONE_OR_GIVEN: &str =
+    "in the VM: it was paused when it had the check or was to get it, and whether its guest got it then is not known";
 const STOPPED: &str = "a vCPU has work and does not run it: its thread is stopped or frozen";
 const DISAGREE: &str =
     "a vCPU ran or was halted while another waited, and which of them held the check is not known from the host";
@@ -74,7 +77,12 @@ impl<'a> Guest<'a> {
     pub(super) fn held(&self) -> Vec<Piece> {
         let span = self.leg.span;
         let paused = if let Some(pause) = pause::find(self, self.leg, false) {
-            Piece::charged(pause.from, pause.to, span, pause.charge(self.leg, self.count()))
+            let charge = pause.charge(self.leg, self.count());
+            if let Some(fact) = pause.swallowed(self.leg) {
+                let charge = charge.with(Some(fact)).meaning(SWALLOWED);
+                return vec![Piece::charged(self.from, self.leg.to, span, charge)];
+            }
+            Piece::charged(pause.from, pause.to, span, charge)
         } else if let Some(pause) = self.suspected_pause() {
             Piece::unexplained(pause.from, pause.to, span, PAUSED_OR_HALTED)
         } else if let Some((from, to, None)) = self.slept_since_delivery() {
@@ -83,10 +91,19 @@ impl<'a> Guest<'a> {
             return self.worked();
         };
         let pause = (paused.from, paused.to);
+        let until = if self.keeps_check_over(pause.0) { self.leg.to } else { pause.1 };
         let outside = self.worked().into_iter().flat_map(|piece| piece.without(pause.0, pause.1));
-        let mut pieces: Vec<Piece> = outside.chain([paused]).collect();
+        let mut pieces: Vec<Piece> = outside.filter(|piece| piece.from < until).chain([paused]).collect();
+        pieces.extend((until < self.leg.to).then(|| Piece::unexplained(until, self.leg.to, span, GONE_OR_GIVEN)));
         pieces.sort_by_key(|piece| piece.from);
         pieces
+    }
+
+    /// Whether the check is with the guest behind a pause that begins at `from`. One that has no answer may
+    /// have been lost with that, unless it was in the guest's memory before: the kernel's worker puts it there.
+    fn keeps_check_over(&self, from: MonoNs) -> bool {
+        let in_memory = || self.leg.evidence.slept_in_vhost(self.leg.start.task, self.leg.to);
+        self.leg.end.is_some() || from > self.from && in_memory()
     }
 
     /// One of its vCPUs, and how many there are.

@@ -10,6 +10,7 @@ use crate::attribution::piece::Charge;
 use crate::attribution::thread::Wake;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::TaskId;
+use crate::journey::Stage;
 
 /// A VMM starts its vCPUs within so long of one another.
 const TOGETHER: DurNs = DurNs::from_millis(10);
@@ -115,6 +116,25 @@ impl Pause {
         let life = leg.evidence.life_at(task, self.to);
         let last = life.and_then(|life| life.wakes_before(self.to).next()).filter(|wake| wake.at >= self.from);
         last.is_none_or(|wake| !wake.by_timer() && !wake.by_packet())
+    }
+
+    /// Whether the VMM itself took the check's packet out of the tap while its guest was paused, though the
+    /// kernel's worker takes those of that queue. That worker is stopped with the guest. When both go on, what
+    /// the VMM has taken meanwhile is thrown away, since the queue is the worker's again; the worker that takes
+    /// packets since then shows that it is.
+    /// <https://gitlab.com/qemu-project/qemu/-/blob/v10.0.0/hw/net/virtio-net.c> (`virtio_net_vhost_status`)
+    pub(super) fn swallowed(self, leg: &Leg<'_>) -> Option<String> {
+        let (evidence, taker) = (leg.evidence, leg.start.task);
+        let How::Resumed(resumer) = self.how else { return None };
+        let handed = leg.journey.stamps.iter().rfind(|stamp| stamp.stage == Stage::VnicTx)?;
+        let usual = evidence.tap(leg.start.interface)?.taker(handed.at)?;
+        let taken = leg.start.stage == Stage::BackendRx && taker.tgid == resumer.tgid;
+        let in_its_place = taken && !evidence.slept_in_vhost(taker, leg.to);
+        let swallowed = leg.end.is_none() && self.to < leg.to && self.from <= leg.from && in_its_place;
+        (swallowed && usual != taker && evidence.slept_in_vhost(usual, leg.to)).then(|| {
+            let (taker, usual) = (evidence.name(taker, leg.to), evidence.name(usual, leg.to));
+            format!("{taker} took the packet meanwhile in place of {usual}, which has the queue again: it is gone")
+        })
     }
 
     /// It as a cause.
