@@ -196,6 +196,7 @@ scenarios! {
     a_sleeping_server_in_a_guest_of_kvm_is_inside_the_guest: "kvm-handler-sleeps",
     a_guest_of_kvm_whose_cpu_is_taken_is_stolen_from: "kvm-starved",
     a_guest_of_kvm_out_of_quota_is_stolen_from: "kvm-quota",
+    a_paused_guest_of_kvm_is_paused: "kvm-paused",
     a_vhost_thread_without_cpu_is_the_backend: "kvm-vhost-starved",
     a_limit_of_writes_in_flight_is_the_block_queue: "disk-wbt",
     a_device_without_a_tag_is_no_limit_of_writes: "disk-out-of-tags",
@@ -216,7 +217,6 @@ scenarios! {
 
 /// Cases that are left to `lab run` and `lab score`, and why.
 const LEFT_OUT: &[(&str, &str)] = &[
-    ("kvm-paused", "a check that was under way and never answered was blamed on the guest, one of 31; 30 were right"),
     ("guest-server-stopped", "a boot for what guest-handler-sleeps shows too"),
     ("guest-crowded-out", "a boot for what guest-hurts-guest shows too"),
     ("guest-queues-starved", "a boot for what guest-vmm-starved shows too"),

@@ -2257,13 +2257,14 @@ pub const CASES: &[Case] = &[
         proof: Counter::FaultLog,
         ..QUIET
     },
-    Case { name: "kvm-healthy", claim: "a guest by KVM answers, and nothing is blamed", ..KVM },
+    Case { name: "kvm-healthy", claim: "a guest by KVM answers, and nothing is blamed", inside: Some(NOTHING), ..KVM },
     Case {
         name: "kvm-handler-computes",
         claim: "the guest by KVM has taken the check and its server computes",
         server: Server::Guest(Guest { fault: Some(ServeFault::Compute), ..KVM_GUEST }),
         fault: Fault::Server,
         expect: inside_guest(),
+        inside: Some(slow(&["app.on_cpu"], "echo-worker-0")),
         proof: Counter::VcpuTime,
         ..KVM
     },

@@ -157,7 +157,8 @@ fn needs(names: &[String]) -> Result<ExitCode> {
         packages.extend(case.unpacked()?);
         kvm |= case.has_kvm();
     }
-    let guests = kvm.then(|| serde_json::json!({ "kernel": vmm::KERNEL.name, "modules": vmm::MODULES }));
+    let guest_modules = [vmm::MODULES, vmm::PACKET_MODULES].concat();
+    let guests = kvm.then(|| serde_json::json!({ "kernel": vmm::KERNEL.name, "modules": guest_modules }));
     println!("{}", serde_json::json!({ "modules": modules, "packages": packages, "guests": guests }));
     Ok(ExitCode::SUCCESS)
 }

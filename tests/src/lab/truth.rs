@@ -227,7 +227,10 @@ impl Counter {
     }
 
     /// By how much a fault of this length must move it: half of its length, or three times. Softirqs
-    /// also run on top of who keeps their thread from its CPU, which then has not waited all the while.
+    /// also run on top of who keeps their thread from its CPU, which then has not waited all the while. A
+    /// vhost thread sleeps between packets; and from 6.12 on a thread that is kept from its CPU by a real-time
+    /// one gets 50 ms of each second (the fair server), in which it empties its ring and sleeps again.
+    /// <https://github.com/torvalds/linux/blob/v6.12/kernel/sched/deadline.c> (`fair_server_init`)
     #[must_use]
     pub const fn at_least(self, fault_ms: u64) -> u64 {
         match self {
@@ -245,10 +248,9 @@ impl Counter {
             | Self::VcpuTime
             | Self::VcpuRunDelay
             | Self::VmmRunDelay
-            | Self::VhostRunDelay
             | Self::GuestSoftirqTime
             | Self::GuestRunDelay => fault_ms * 500_000,
-            Self::SoftirqThreadRunDelay => fault_ms * 250_000,
+            Self::SoftirqThreadRunDelay | Self::VhostRunDelay => fault_ms * 250_000,
             Self::Checks
             | Self::MemoryFailures
             | Self::ReceiveBufferErrors

@@ -21,7 +21,7 @@ const SLOW_ATTACH_PATIENCE: Duration = Duration::from_secs(10);
 /// Until it has written its last line after an interrupt.
 const FINISH_PATIENCE: Duration = Duration::from_secs(15);
 /// The same on an emulated machine, for each time that it is slower.
-const SLOW_FINISH_PATIENCE: Duration = Duration::from_secs(5);
+const SLOW_FINISH_PATIENCE: Duration = Duration::from_secs(10);
 /// It ends by itself if nobody ends it.
 const LONGEST_RUN: &str = "60s";
 

@@ -33,10 +33,10 @@ pub(super) struct Kind {
 /// Room for worlds of their own, and for what takes a CPU there.
 pub(super) const PLAIN: Kind =
     Kind { processor: Processor::Emulated, size: Size { cpus: 2, memory_mib: 1024 }, silence: Duration::from_secs(90) };
-/// The same, and for a guest of its own, which it boots for each case.
+/// The same, and for a guest of its own, which it boots for each case, with a whylag in both.
 pub(super) const HOST: Kind = Kind {
     processor: Processor::EmulatedHost,
-    size: Size { cpus: 2, memory_mib: 2048 },
+    size: Size { cpus: 2, memory_mib: 4096 },
     silence: Duration::from_secs(400),
 };
 /// Priority of the emulator, that of the lab's servers.

@@ -4,9 +4,16 @@ use serde_json::Value;
 
 use super::Row;
 
+/// How the lab says that a case could not be run to its end; those behind it are not run then.
+const BROKE: &str = "lab: case ";
+
 /// The marks of the cases that were run.
 #[derive(Debug, Default)]
-pub(super) struct Marks(Vec<Mark>);
+pub(super) struct Marks {
+    of_cases: Vec<Mark>,
+    /// The lab broke off.
+    broke: bool,
+}
 
 #[derive(Debug)]
 struct Mark {
@@ -19,22 +26,24 @@ impl Marks {
     /// Takes a line in; the line as it is shown. Lines that are not the lab's are shown as they
     /// are.
     pub(super) fn read(&mut self, line: &str) -> String {
+        self.broke |= line.starts_with(BROKE);
         let Some((report, case)) = report(line) else { return line.to_owned() };
         let mark = report["mark"].as_str().unwrap_or("skipped").to_owned();
         let shown = format!("{case:22} {mark:11} {}", details(&report, &mark));
-        self.0.push(Mark { case, mark });
+        self.of_cases.push(Mark { case, mark });
         shown
     }
 
-    /// Whether something was marked, nothing is wrong or could not be made, and all is right but
-    /// what this kernel cannot tell.
+    /// Whether all cases were run and something was marked, nothing is wrong or could not be made, and all
+    /// is right but what this kernel cannot tell.
     pub(super) fn are_good(&self, row: &Row) -> bool {
         let good = |Mark { case, mark }: &Mark| match mark.as_str() {
             "right" | "skipped" => true,
             "unresolved" => row.unresolved.contains(&case.as_str()),
             _ => false,
         };
-        self.0.iter().any(|mark| mark.mark != "skipped") && self.0.iter().all(good)
+        let marks = &self.of_cases;
+        !self.broke && marks.iter().any(|mark| mark.mark != "skipped") && marks.iter().all(good)
     }
 }
 
@@ -47,11 +56,28 @@ fn report(line: &str) -> Option<(Value, String)> {
 /// The counts, and what was remarked where not all is right.
 fn details(report: &Value, mark: &str) -> String {
     let score = &report["score"];
-    let count = |name: &str| score[name].as_u64().unwrap_or(0);
     if score.is_null() {
         return report["skipped"].as_str().unwrap_or_default().to_owned();
     }
-    let mut text = format!(
+    let inside = &report["inside"];
+    let mut text = counts(score);
+    if !inside.is_null() {
+        let said = [counts(&inside["score"]), residence(&inside["residence"])].join("; ");
+        text.push_str(&format!("\n        with the guest's half: {said}"));
+    }
+    if mark != "right" {
+        let remarks = [score, &inside["score"]].into_iter().flat_map(|score| score["remarks"].as_array());
+        let words = remarks.chain(report["details"].as_array()).flatten().filter_map(Value::as_str);
+        text.extend(words.map(|word| format!("\n        {word}")));
+        text.push_str(&format!("\n        {}", report["truth"]));
+    }
+    text
+}
+
+/// What a score's checks add up to.
+fn counts(score: &Value) -> String {
+    let count = |name: &str| score[name].as_u64().unwrap_or(0);
+    format!(
         "{} right, {} wrong, {} unresolved, {} unseen of {}; {} misnamed, {} mistimed; {} records lost",
         count("right_slow") + count("right_lost"),
         count("wrong"),
@@ -61,13 +87,22 @@ fn details(report: &Value, mark: &str) -> String {
         count("misnamed"),
         count("mistimed"),
         count("lost_records"),
-    );
-    if mark != "right" {
-        let remarks = score["remarks"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        text.extend(remarks.map(|remark| format!("\n        {remark}")));
-        text.push_str(&format!("\n        {}", report["truth"]));
-    }
-    text
+    )
+}
+
+/// How the halves of the checks differ, which is what virtio takes.
+fn residence(said: &Value) -> String {
+    let count = |name: &str| said[name].as_u64().unwrap_or(0);
+    let us = |name: &str| count(name) / 1_000;
+    format!(
+        "{} pairs, virtio takes {} µs (p25 {}, p95 {}), and of {} slow ones {} differ by more",
+        count("joined"),
+        us("cost_p50_ns"),
+        us("cost_p25_ns"),
+        us("cost_p95_ns"),
+        count("slow"),
+        count("beyond"),
+    )
 }
 
 #[cfg(test)]
@@ -102,6 +137,23 @@ mod tests {
         let mut skipped = Marks::default();
         skipped.read(r#"{"case":"healthy","mark":null,"skipped":"not quiet"}"#);
         assert!(!skipped.are_good(&ROW));
+    }
+
+    #[test]
+    fn a_lab_that_broke_off_is_not_good() {
+        let mut broken = marks(&[("healthy", "right")]);
+        broken.read("lab: case shaper: whylag did not end after an interrupt");
+        assert!(!broken.are_good(&ROW));
+    }
+
+    #[test]
+    fn what_the_guest_s_half_adds_is_told() {
+        let inside = r#"{"mark":"right","score":{"right_slow":3,"guilty":3},
+            "residence":{"joined":9,"slow":3,"beyond":1,"cost_p25_ns":1000,"cost_p50_ns":2500,"cost_p95_ns":7000}}"#;
+        let line = format!(r#"{{"case":"kvm","mark":"right","score":{{"right_slow":4}},"inside":{inside}}}"#);
+        let shown = Marks::default().read(&line.replace('\n', ""));
+        assert!(shown.contains("4 right, ") && shown.contains("guest's half: 3 right, "), "{shown}");
+        assert!(shown.contains("9 pairs, virtio takes 2 µs (p25 1, p95 7), and of 3 slow ones 1 differ"), "{shown}");
     }
 
     #[test]

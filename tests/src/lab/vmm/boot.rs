@@ -31,7 +31,7 @@ const MEMORY_MIB: usize = 256;
 /// The same with whylag, as large as debug builds are, packed and unpacked.
 const WATCHED_MEMORY_MIB: usize = 1_536;
 /// What attaching to packets needs on kernels without TCX, and what filters do.
-const PACKET_MODULES: &[&str] = &["sch_ingress", "cls_bpf", "cls_u32"];
+pub const PACKET_MODULES: &[&str] = &["sch_ingress", "cls_bpf", "cls_u32"];
 /// Size of the guest's disk, bytes.
 const DISK_BYTES: u64 = 8 << 20;
 

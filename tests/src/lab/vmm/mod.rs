@@ -26,7 +26,7 @@ use std::time::Duration;
 use threads::Threads;
 use virtual_machine::{Kernel, Qemu, Release, Store};
 
-pub use boot::MODULES;
+pub use boot::{MODULES, PACKET_MODULES};
 
 /// The kernel of the guests: what boots fastest.
 pub const KERNEL: Release = Release::OLDEST;
