@@ -210,7 +210,10 @@ impl<'a> Live<'a> {
         (surroundings, host): (Surroundings, HostLook),
         started_at: MonoNs,
     ) -> anyhow::Result<Self> {
-        let rings = attached.take_rings().context("the programs have no rings")?;
+        let mut rings = attached.take_rings().context("the programs have no rings")?;
+        if attached.takes_user_stacks() {
+            rings.never_calm();
+        }
         let annotator = Annotator::new(symbols(observer), attached.drop_reasons().to_vec());
         let symbolizer = attached.takes_user_stacks().then(|| symbolizer(plan, observer)).flatten();
         let stacks = Stacks::new(&mut attached, symbolizer);

@@ -107,7 +107,7 @@ pub(super) fn make_rings(ebpf: &mut Ebpf, name: &'static str, bytes: u32) -> Res
         outer.set(cpu, &ring, 0).map_err(failed)?;
         rings.push(RingBuf::try_from(Map::RingBuf(ring)).map_err(broken)?);
     }
-    Rings::new(rings).map_err(LoadError::Wait)
+    Rings::new(rings, bytes as usize).map_err(LoadError::Wait)
 }
 
 /// Loads a tracepoint program.

@@ -22,6 +22,11 @@ const PER_TURN: usize = 1024;
 const RECORD_HEADER: usize = 8;
 /// How long to wait between drains when records came in the last one.
 const BUSY: Duration = Duration::from_millis(10);
+/// And when so few did that what comes meanwhile has room many times over: a drain, and what a collector
+/// concludes behind it, cost the same however little came.
+const CALM: Duration = Duration::from_millis(25);
+/// The part of a ring of which fewer are few.
+const FEW: usize = 16;
 /// And when none did.
 const IDLE: Duration = Duration::from_millis(100);
 
@@ -30,6 +35,9 @@ pub struct Rings {
     rings: Vec<RingBuf<MapData>>,
     /// Becomes readable when a ring is half full.
     wakeups: OwnedFd,
+    /// Bytes of each ring.
+    size: usize,
+    calm: Duration,
     pause: Duration,
     /// Bytes taken out of each ring by a drain.
     taken: Vec<usize>,
@@ -47,14 +55,21 @@ pub struct Drained {
 }
 
 impl Rings {
-    pub(crate) fn new(rings: Vec<RingBuf<MapData>>) -> io::Result<Self> {
+    /// Of rings of `size` bytes each.
+    pub(crate) fn new(rings: Vec<RingBuf<MapData>>, size: usize) -> io::Result<Self> {
         let wakeups = epoll::create(CreateFlags::CLOEXEC)?;
         for (cpu, ring) in (0..).zip(&rings) {
             // Edge-triggered: a ring that stays half full must not make the wait spin.
             epoll::add(&wakeups, ring, EventData::new_u64(cpu), EventFlags::IN | EventFlags::ET)?;
         }
         let taken = vec![0; rings.len()];
-        Ok(Self { rings, wakeups, pause: BUSY, taken })
+        Ok(Self { rings, wakeups, size, calm: CALM, pause: BUSY, taken })
+    }
+
+    /// From now on few records are no reason to wait longer: with them comes what does not wait in these
+    /// rings.
+    pub(crate) const fn never_calm(&mut self) {
+        self.calm = BUSY;
     }
 
     /// Number of rings: one for each CPU that can come online.
@@ -76,6 +91,7 @@ impl Rings {
         self.pause = match drained {
             Drained { more: true, .. } => Duration::ZERO,
             Drained { records: 0, .. } => IDLE,
+            Drained { fullest, .. } if fullest < self.size / FEW => self.calm,
             Drained { .. } => BUSY,
         };
         drained
@@ -103,8 +119,9 @@ impl Rings {
         }
     }
 
-    /// Waits until it is time to drain again: 10 ms after a drain that found records, 100 ms
-    /// after one that found none, sooner when a ring is half full, and at most `limit`.
+    /// Waits until it is time to drain again: 10 ms after a drain that found many records, 25 ms after
+    /// one that found few, 100 ms after one that found none, sooner when a ring is half full, and at most
+    /// `limit`.
     ///
     /// # Errors
     ///
