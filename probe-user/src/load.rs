@@ -37,7 +37,7 @@ use probe_wire::{EventKind, LossRow, Rule};
 pub use self::{
     error::LoadError,
     ethtool::{Drivers, Told},
-    interface::{AttachedInterface, Attachment, InterfaceLevels, Mark, Presence, levels_of, presence},
+    interface::{AttachedInterface, Attachment, InterfaceLevels, Mark, Presence, levels_of, presence, presences},
     netlink::QueueLevels,
     netns::Netns,
     object::DryRun,
@@ -416,17 +416,6 @@ impl Attached {
         hook.needs.iter().find(|needed| !runs(needed)).map(|needed| Refusal::alone(hook, needed))
     }
 
-    /// Attaches the hooks that have waited for a tap.
-    fn attach_waiting(&mut self) {
-        for state in &mut self.hooks {
-            let Outcome::Waiting(choice) = state.outcome else { continue };
-            state.outcome = match object::attach_tracepoint(&mut self.ebpf, &choice) {
-                Ok(()) => Outcome::Attached(choice),
-                Err(error) => Outcome::Refused(Refusal::by_kernel(state.hook, &choice, &error)),
-            };
-        }
-    }
-
     /// Attaches a hook in the first way that works. Packet programs are only loaded: they are
     /// attached to each interface.
     fn attach_hook(
@@ -490,6 +479,17 @@ impl Attached {
             Attach::Tcx(_) | Attach::Clsact(_) => object::load_classifier(&mut self.ebpf, choice.program)
                 .map_err(|error| Refusal::by_kernel(hook, choice, &error)),
         }
+    }
+}
+
+/// Attaches the hooks that have waited for a tap.
+fn attach_waiting(ebpf: &mut Ebpf, hooks: &mut [HookState]) {
+    for state in hooks {
+        let Outcome::Waiting(choice) = state.outcome else { continue };
+        state.outcome = match object::attach_tracepoint(ebpf, &choice) {
+            Ok(()) => Outcome::Attached(choice),
+            Err(error) => Outcome::Refused(Refusal::by_kernel(state.hook, &choice, &error)),
+        };
     }
 }
 

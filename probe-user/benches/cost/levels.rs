@@ -30,7 +30,8 @@ pub(crate) fn run() -> Result<Vec<Row>> {
 }
 
 fn counted(attachment: &Attachment, drivers: &mut Drivers) -> usize {
-    levels_of(attachment, drivers).map_or(0, |levels| levels.link.len() + levels.driver.counters.len())
+    let levels = levels_of(&[attachment], drivers).unwrap_or_default();
+    levels.iter().map(|levels| levels.link.len() + levels.driver.counters.len()).sum()
 }
 
 /// How long one takes, and how many levels it gives.

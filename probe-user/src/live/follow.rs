@@ -3,7 +3,7 @@
 use super::surroundings::{Difference, Gone, Renamed};
 use super::{Live, active_hooks, sees_softirqs};
 use crate::clock::MonoNs;
-use crate::event::{Fact, InterfaceFact};
+use crate::event::{Fact, InterfaceFact, InterfaceId};
 use crate::live::clock;
 use crate::load::{Attachment, LoadError, Presence, presence};
 
@@ -33,6 +33,7 @@ impl Live<'_> {
             }
             self.keep_up();
         }
+        self.watch_levels();
     }
 
     /// Reads what has come while one of many interfaces was attached or let go, which takes
@@ -57,7 +58,7 @@ impl Live<'_> {
     /// fact comes first: the programs' first packet must find it known.
     fn watch_interface(&mut self, now: MonoNs, attachment: &Attachment, fact: InterfaceFact) -> bool {
         let (name, interface) = (fact.name.clone(), fact.id);
-        if !may_be_there(&presence(attachment, interface.netns, None)) {
+        if !may_be_there(&presence(attachment, interface.netns)) {
             return false;
         }
         let said = format!("also watching {name} ({})", fact.label);
@@ -65,21 +66,32 @@ impl Live<'_> {
             self.annotator.look_behind_ring(&fact);
         }
         self.push_fact(now, &Fact::Interface(fact));
-        let before = active_hooks(&self.attached);
-        let attached = self.attached.attach_interface(attachment);
+        let attached = self.attach(now, attachment, interface);
         let is_gone = matches!(attached, Err(LoadError::Netns { .. } | LoadError::Interface { .. }));
         match attached {
-            Ok(()) => {
-                self.push_fact(now, &Fact::Live { interface, since: clock::now() });
-                self.observer.say(&said);
-            }
+            Ok(()) => self.observer.say(&said),
             Err(error) => self.say_error(error, &format!("cannot watch {name}")),
+        }
+        !is_gone
+    }
+
+    /// Attaches the programs to an interface that has been told of, and says since when they run.
+    pub(super) fn attach(
+        &mut self,
+        now: MonoNs,
+        attachment: &Attachment,
+        interface: InterfaceId,
+    ) -> Result<(), LoadError> {
+        let before = active_hooks(&self.attached);
+        let attached = self.attached.attach_interface(attachment);
+        if attached.is_ok() {
+            self.push_fact(now, &Fact::Live { interface, since: clock::now() });
         }
         let active = active_hooks(&self.attached);
         if active != before {
             self.push_fact(now, &Fact::Hooks { active });
         }
-        !is_gone
+        attached
     }
 }
 

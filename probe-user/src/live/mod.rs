@@ -64,6 +64,9 @@ const COUNT_EVERY: DurNs = DurNs::from_secs(1);
 const ANCHOR_EVERY: DurNs = DurNs::from_secs(60);
 /// How long the end of a run may take to read what is in the rings.
 const LAST_DRAIN: Duration = Duration::from_millis(300);
+/// Interfaces that the programs are attached to before anything is read. For each the kernel takes some
+/// ten milliseconds: with hundreds, the rings would be full before the last.
+const AT_FIRST: usize = 8;
 /// Outputs that may wait for a slow reader.
 const OUTLET_DEPTH: usize = 4096;
 /// How often an open check is reported.
@@ -163,6 +166,7 @@ async fn watch(
     let stream = Stream::new(recorder, sender, outlet);
     let mut live = Live::new(plan, attached, stream, observer, (surroundings, host), started_at)?;
     live.introduce(plan, &selection, &watched, live_since);
+    live.attach_others(&selection, stop);
     live.observer.say(&format!("attached: {} hooks are live", active_hooks(&live.attached).len()));
     live.watch_until_done(plan.duration, stop).await?;
     live.close()?;
@@ -259,7 +263,7 @@ impl<'a> Live<'a> {
         say(&Fact::Clock(clock::anchor()));
         say(&Fact::Hooks { active: active_hooks(attached) });
         selection.chosen.iter().for_each(|chosen| say(&Fact::Interface(chosen.interface.clone())));
-        let ids = selection.chosen.iter().map(|chosen| chosen.interface.id);
+        let ids = selection.chosen.iter().take(AT_FIRST).map(|chosen| chosen.interface.id);
         ids.for_each(|interface| say(&Fact::Live { interface, since: live_since }));
         selection.chosen.iter().filter_map(surroundings::holders).for_each(|fact| say(&fact));
         if sees_softirqs(attached) {
@@ -268,6 +272,22 @@ impl<'a> Live<'a> {
         watched.iter().for_each(|tgid| annotator.process(*tgid, &mut say));
         host.facts().for_each(|fact| say(&fact));
         counters.iter_mut().for_each(|counters| counters.begin(live_since));
+        self.watch_levels();
+    }
+
+    /// Attaches to what there was no time for at first, and reads meanwhile.
+    fn attach_others(&mut self, selection: &Selection, stop: &Stop) {
+        for chosen in selection.chosen.iter().skip(AT_FIRST) {
+            if stop.is_asked_for() {
+                return;
+            }
+            self.turn(&|| stop.is_asked_for());
+            let attachment = surroundings::attachment(chosen);
+            if let Err(error) = self.attach(clock::now(), &attachment, chosen.interface.id) {
+                self.say_error(error, &format!("cannot watch {}", chosen.interface.name));
+                self.surroundings.give_up(&attachment);
+            }
+        }
     }
 
     async fn watch_until_done(&mut self, duration: Option<DurNs>, stop: &Stop) -> anyhow::Result<()> {
@@ -391,21 +411,25 @@ impl<'a> Live<'a> {
     /// Says who sent what until then.
     fn say_senders(&mut self) {
         let Self { senders: Some(senders), attached, stream, observer, surroundings, .. } = self else { return };
-        let watched = surroundings.interfaces();
-        let said =
-            senders.say(attached, &watched, &mut |at, fact| stream.fact(at, fact, &mut |output| observer.see(output)));
+        let is_watched = |interface| surroundings.is_watched(interface);
+        let said = senders
+            .say(attached, is_watched, &mut |at, fact| stream.fact(at, fact, &mut |output| observer.see(output)));
         if let Err(error) = said {
             self.give_up_senders(error);
         }
     }
 
+    /// Has the levels of what is watched by now read from here on.
+    fn watch_levels(&mut self) {
+        let Self { series: Some(series), surroundings, .. } = self else { return };
+        series.watch(surroundings.attachments());
+    }
+
     /// Says what has become of queues.
     fn say_levels(&mut self, now: MonoNs) {
-        let Self { series: Some(series), stream, observer, surroundings, .. } = self else { return };
+        let Self { series: Some(series), stream, observer, .. } = self else { return };
         let slow = stream.slow_checks();
-        series.turn(slow, surroundings.attachments(), &mut |fact| {
-            stream.fact(now, fact, &mut |output| observer.see(output));
-        });
+        series.turn(slow, &mut |fact| stream.fact(now, fact, &mut |output| observer.see(output)));
     }
 
     /// Says the last of them: what a NIC has lost until now.
@@ -488,16 +512,20 @@ impl<'a> Live<'a> {
         undrained
     }
 
-    /// Takes the programs off the host, then everything that they have said out of the rings. The
-    /// run ends before the first of them is gone: an open check is no older than that.
+    /// Silences the programs, and takes everything that they have said out of the rings. The run ends
+    /// before the first of them is taken off the host: an open check is no older than that. The last is
+    /// when all has been told: with hundreds of interfaces that takes seconds.
     fn finish(mut self) -> Ended {
-        if let Err(error) = self.attached.silence() {
-            let error = anyhow::Error::from(error).context("the last milliseconds may be told in part");
-            self.observer.say(&format!("{error:#}"));
-        }
+        let silenced = self.attached.silence();
         let ended_at = clock::now();
         let runs = self.attached.runs();
-        self.attached.detach();
+        match silenced {
+            Ok(()) => self.attached.end(),
+            Err(error) => {
+                self.say_error(error, "the last milliseconds may be told in part");
+                self.attached.detach();
+            }
+        }
         let deadline = Instant::now() + LAST_DRAIN;
         let mut undrained = Undrained::new();
         while self.drain(self.rings.round()).more {
@@ -535,7 +563,7 @@ fn begin_sending(address: &Address) -> anyhow::Result<Writer<Sending>> {
 fn request(plan: &Plan<'_>, selection: &Selection, watched: &[u32]) -> Request {
     Request {
         rules: plan.signatures.iter().flat_map(|signature| signature.rules.iter().copied()).collect(),
-        interfaces: selection.chosen.iter().map(surroundings::attachment).collect(),
+        interfaces: selection.chosen.iter().take(AT_FIRST).map(surroundings::attachment).collect(),
         watched_tgids: watched.to_vec(),
         stacks: true,
         senders: true,

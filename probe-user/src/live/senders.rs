@@ -9,7 +9,7 @@ use crate::sender::{FlowFact, QueueFact, Rest, SenderFact, Sent, Who};
 use crate::target::task_fact;
 use probe_wire::{Sender, SentCount, SentKey, Uncounted};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 /// How often the counts are read at most: with each tick of a run that is not busy, so that a check is
 /// judged with what was sent until then.
@@ -59,7 +59,7 @@ impl Senders {
     pub(super) fn say(
         &mut self,
         attached: &mut Attached,
-        watched: &HashSet<InterfaceId>,
+        is_watched: impl Fn(InterfaceId) -> bool,
         say: Say<'_>,
     ) -> Result<(), LoadError> {
         let Some(from) = self.before.take() else { return Ok(()) };
@@ -71,7 +71,7 @@ impl Senders {
         let mut queues: BTreeMap<(InterfaceId, u32), Counted> = BTreeMap::new();
         for (key, values) in counts {
             let interface = InterfaceId { netns: key.netns, ifindex: key.ifindex };
-            if watched.contains(&interface) {
+            if is_watched(interface) {
                 let who = self.who(&key, attached)?;
                 queues.entry((interface, key.queue)).or_default().add(who, &key, &values);
             }

@@ -7,7 +7,7 @@ use crate::clock::MonoNs;
 use crate::event::{Fact, InterfaceId, UnseenFact};
 use crate::host::{CounterFact, interrupt_levels, queue_levels};
 use crate::level::{Counted, Measure, nic_counter};
-use crate::load::{Attachment, Drivers, InterfaceLevels, levels_of};
+use crate::load::{Attachment, Drivers, InterfaceLevels, Netns, levels_of};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
@@ -86,19 +86,33 @@ impl Series {
         }
     }
 
+    /// Has the levels of these read from now on.
+    pub(super) fn watch(&mut self, interfaces: Vec<Watched>) {
+        if interfaces != self.interfaces {
+            self.interfaces = interfaces;
+            self.order();
+        }
+    }
+
     /// Says what has been read by now, and has it read faster while checks are slow.
-    pub(super) fn turn(&mut self, slow_checks: u64, interfaces: Vec<Watched>, say: &mut dyn FnMut(&Fact)) {
-        let every = if slow_checks > self.slow_checks { READ_EVERY_SLOW } else { self.every };
+    pub(super) fn turn(&mut self, slow_checks: u64, say: &mut dyn FnMut(&Fact)) {
+        let before = self.every;
+        if slow_checks > self.slow_checks {
+            self.every = READ_EVERY_SLOW;
+        }
         for reading in self.readings.try_iter() {
             self.every = if slow_checks > self.slow_checks { READ_EVERY_SLOW } else { READ_EVERY };
             self.slow_checks = slow_checks;
             reading.facts().for_each(|fact| say(&fact));
         }
-        if every != self.every || interfaces != self.interfaces {
-            (self.every, self.interfaces) = (every, interfaces.clone());
-            // Where the thread has ended, nothing is said any more.
-            let _ = self.orders.send(Order { every, interfaces });
+        if self.every != before {
+            self.order();
         }
+    }
+
+    fn order(&self) {
+        // Where the thread has ended, nothing is said any more.
+        let _ = self.orders.send(Order { every: self.every, interfaces: self.interfaces.clone() });
     }
 }
 
@@ -141,6 +155,8 @@ fn pause(every: Duration, took: Duration) -> Duration {
 struct Reader {
     drivers: Drivers,
     known: HashMap<String, u64>,
+    /// What the last reading found of each interface, by the name that it had.
+    found: HashMap<InterfaceId, (String, InterfaceLevels)>,
     unseen: HashMap<InterfaceId, Vec<CounterFact>>,
 }
 
@@ -149,18 +165,44 @@ impl Reader {
     fn look(&mut self, interfaces: &[Watched]) -> Reading {
         let mut levels: BTreeMap<String, u64> = of_host();
         let mut unseen = Vec::new();
-        for (interface, name, attachment) in interfaces {
-            // An interface that has gone has no queues.
-            let Ok(found) = levels_of(attachment, &mut self.drivers) else { continue };
-            let counters: Vec<_> = counters(&found).collect();
-            unseen.extend(self.unseen(*interface, &counters));
-            levels.extend(of_queues(name, &found));
-            let of_nic = counters.into_iter().map(|(_, counter)| (format!("{name} {}", counter.name), counter.value));
-            levels.extend(of_nic);
+        let before = std::mem::take(&mut self.found);
+        // Where several have one name, as those of pods have, it means the last.
+        let named: HashMap<&str, InterfaceId> = interfaces.iter().map(|(id, name, _)| (name.as_str(), *id)).collect();
+        for ((interface, name, _), found) in self.read(interfaces) {
+            let is_meant = named.get(name.as_str()) == Some(interface);
+            levels.extend(of_interrupts(name, &found).filter(|_| is_meant));
+            let found = (name.clone(), found);
+            if before.get(interface) != Some(&found) {
+                let counters: Vec<_> = counters(&found.1).collect();
+                unseen.extend(self.unseen(*interface, &counters));
+                let of_nic =
+                    counters.into_iter().map(|(_, counter)| (format!("{name} {}", counter.name), counter.value));
+                levels.extend(of_queues(name, &found.1).chain(of_nic).filter(|_| is_meant));
+            }
+            self.found.insert(*interface, found);
         }
+        self.unseen.retain(|interface, _| self.found.contains_key(interface));
         let changed = changes(&mut self.known, levels);
         // What was counted until it was read, was so before now.
         Reading { at: super::clock::now(), changed, unseen }
+    }
+
+    /// The interfaces with what was found of them, those of one namespace at once. One that has gone has
+    /// no queues.
+    fn read<'a>(&mut self, interfaces: &'a [Watched]) -> Vec<(&'a Watched, InterfaceLevels)> {
+        let mut places: BTreeMap<_, Vec<&Watched>> = BTreeMap::new();
+        for watched @ (interface, _, attachment) in interfaces {
+            let place = (interface.netns, attachment.netns.as_ref().map(Netns::path));
+            places.entry(place).or_default().push(watched);
+        }
+        let mut read = Vec::with_capacity(interfaces.len());
+        for there in places.into_values() {
+            let attachments: Vec<_> = there.iter().map(|(_, _, attachment)| attachment).collect();
+            if let Ok(found) = levels_of(&attachments, &mut self.drivers) {
+                read.extend(there.into_iter().zip(found));
+            }
+        }
+        read
     }
 
     /// What is told of it, if it is new or different.
@@ -178,14 +220,15 @@ fn of_host() -> BTreeMap<String, u64> {
     queue_levels().into_iter().map(|level| (level.name, level.value)).collect()
 }
 
-/// Queueing disciplines and interrupts.
 fn of_queues<'a>(name: &'a str, found: &'a InterfaceLevels) -> impl Iterator<Item = (String, u64)> + 'a {
-    let disciplines = found.queues.iter().flat_map(move |queue| {
+    found.queues.iter().flat_map(move |queue| {
         let title = queue.title(name);
         queue.levels().map(move |(what, value)| (format!("{title} {}", what.suffix()), u64::from(value)))
-    });
-    let interrupts = interrupt_levels(name, &found.driver.bus).into_iter().map(|level| (level.name, level.value));
-    disciplines.chain(interrupts)
+    })
+}
+
+fn of_interrupts(name: &str, found: &InterfaceLevels) -> impl Iterator<Item = (String, u64)> + use<> {
+    interrupt_levels(name, &found.driver.bus).into_iter().map(|level| (level.name, level.value))
 }
 
 /// What the kernel and the driver count of an interface, by name.

@@ -9,9 +9,9 @@
 
 use super::Observer;
 use crate::event::{Fact, InterfaceFact, InterfaceId};
-use crate::load::{Attached, Attachment, Mark, Netns, Presence, presence};
+use crate::load::{Attached, Attachment, Mark, Netns, Presence, presences};
 use crate::target::{Change, Changes, Chosen, Discovery, Selection, Targets};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tokio::task::{JoinHandle, spawn_blocking};
 
@@ -101,11 +101,19 @@ struct Question {
     mark: Option<Mark>,
 }
 
-impl Question {
-    fn answer(self) -> Answer {
-        let Self { key, life, attachment, mark } = self;
-        Answer { key, life, presence: presence(&attachment, key.0, mark.as_ref()) }
+/// Asks in each namespace for all that is watched there at once.
+fn answers(mut questions: Vec<Question>) -> Vec<Answer> {
+    let place = |question: &Question| (question.key.0, question.attachment.netns.as_ref().map(Netns::path));
+    questions.sort_by_cached_key(place);
+    let mut answers = Vec::with_capacity(questions.len());
+    for there in questions.chunk_by(|one, other| place(one) == place(other)) {
+        let Some(Question { key: (netns, _), attachment, .. }) = there.first() else { continue };
+        let interfaces: Vec<_> = there.iter().map(|it| (it.attachment.ifindex, it.mark.as_ref())).collect();
+        let presences = presences(attachment.netns.as_ref(), *netns, &interfaces);
+        let answer = |(question, presence): (&Question, _)| Answer { key: question.key, life: question.life, presence };
+        answers.extend(there.iter().zip(presences).map(answer));
     }
+    answers
 }
 
 #[derive(Debug)]
@@ -188,9 +196,9 @@ impl Surroundings {
         self.lost_some && (named || self.changes.is_none()) && self.watched.values().all(|watched| watched.unreachable)
     }
 
-    /// The interfaces that are watched.
-    pub(super) fn interfaces(&self) -> HashSet<InterfaceId> {
-        self.watched.values().map(|watched| watched.fact.id).collect()
+    /// Whether an interface is watched.
+    pub(super) fn is_watched(&self, interface: InterfaceId) -> bool {
+        self.watched.contains_key(&(interface.netns, interface.ifindex))
     }
 
     /// Where the programs are attached, by interface and name.
@@ -221,7 +229,7 @@ impl Surroundings {
         if self.asking.is_none() && self.asked_at.elapsed() >= ASK_EVERY {
             self.asked_at = Instant::now();
             let questions = self.questions(attached);
-            self.asking = Some(spawn_blocking(move || questions.into_iter().map(Question::answer).collect()));
+            self.asking = Some(spawn_blocking(move || answers(questions)));
         }
         let answered = self.asking.take_if(|asking| asking.is_finished())?;
         Some(self.take_in(answered.await.ok()?))
@@ -234,9 +242,11 @@ impl Surroundings {
     }
 
     fn questions(&self, attached: &Attached) -> Vec<Question> {
+        let marks = attached.marks();
         let question = |(key, watched): (&Key, &Watched)| {
             let Watched { attachment, life, .. } = watched;
-            Question { key: *key, life: *life, attachment: attachment.clone(), mark: attached.mark(attachment) }
+            let mark = marks.get(attachment).copied().cloned();
+            Question { key: *key, life: *life, attachment: attachment.clone(), mark }
         };
         self.watched.iter().map(question).collect()
     }
@@ -340,7 +350,7 @@ impl Surroundings {
 fn look(targets: &Targets, before: &Selection, names: BTreeMap<Key, String>, questions: Vec<Question>) -> Look {
     std::thread::sleep(SETTLE);
     let discovery = Discovery::scan();
-    let answers: Vec<_> = questions.into_iter().map(Question::answer).collect();
+    let answers = answers(questions);
     let targets = renamed(targets, &names, &answers);
     let seen = discovery.interfaces.iter().map(|interface| (interface.id.netns, interface.id.ifindex));
     Look { selection: before.again(&targets, &discovery), seen: seen.collect(), answers }

@@ -13,7 +13,7 @@ use std::{
 use rustix::{
     fd::OwnedFd,
     ioctl::{Opcode, Updater, ioctl},
-    net::{AddressFamily, SocketType, netdevice, socket},
+    net::netdevice,
 };
 use zerocopy::IntoBytes;
 
@@ -74,31 +74,31 @@ impl Default for Drivers {
 }
 
 impl Drivers {
-    /// What the driver of an interface tells; nothing where it counts nothing.
+    /// What the driver of an interface tells, by any socket of its namespace; nothing where it counts
+    /// nothing.
     ///
     /// # Errors
     ///
     /// When the interface is gone.
-    pub(super) fn read(&mut self, attachment: &Attachment) -> io::Result<Told> {
-        let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
-        let name = netdevice::index_to_name(&socket, attachment.ifindex)?;
-        let mut device = match self.devices.remove(attachment) {
-            Some(device) => device,
-            None => self.learn(&socket, &name)?,
+    pub(super) fn read(&mut self, socket: &OwnedFd, attachment: &Attachment) -> io::Result<Told> {
+        let name = netdevice::index_to_name(socket, attachment.ifindex)?;
+        let (known, mut device) = match self.devices.remove_entry(attachment) {
+            Some(known) => known,
+            None => (attachment.clone(), self.learn(socket, &name)?),
         };
         let mut told = Told { bus: device.bus.clone(), counters: Vec::new() };
         if !device.chosen.is_empty() {
-            if self.counts(&socket, &name, device.count)? != device.count {
-                device = self.learn(&socket, &name)?;
+            if self.counts(socket, &name, device.count)? != device.count {
+                device = self.learn(socket, &name)?;
                 // The buffer holds names now.
-                self.counts(&socket, &name, device.count)?;
+                self.counts(socket, &name, device.count)?;
             }
             told.counters = self.chosen(&device);
         }
         if self.devices.len() >= MOST_DEVICES {
             self.devices.clear();
         }
-        self.devices.insert(attachment.clone(), device);
+        self.devices.insert(known, device);
         Ok(told)
     }
 

@@ -1,6 +1,10 @@
 //! Packet programs on interfaces, in whatever network namespace those are.
 
-use std::{io, os::fd::AsFd};
+use std::{
+    collections::HashMap,
+    io,
+    os::fd::{AsFd, OwnedFd},
+};
 
 use aya::{
     Ebpf,
@@ -78,30 +82,44 @@ impl Mark {
 
 /// Looks for an interface in its namespace, which has this cookie.
 #[must_use]
-pub fn presence(attachment: &Attachment, netns_cookie: u64, mark: Option<&Mark>) -> Presence {
+pub fn presence(attachment: &Attachment, netns_cookie: u64) -> Presence {
+    let alone = presences(attachment.netns.as_ref(), netns_cookie, &[(attachment.ifindex, None)]);
+    alone.into_iter().next().unwrap_or(Presence::Unknown)
+}
+
+/// Looks for interfaces of one namespace, which has this cookie: what is known of each, in their order.
+#[must_use]
+pub fn presences(netns: Option<&Netns>, netns_cookie: u64, interfaces: &[(u32, Option<&Mark>)]) -> Vec<Presence> {
+    let all = |presence: Presence| vec![presence; interfaces.len()];
     let look = || {
-        let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+        let Ok(socket) = socket(AddressFamily::INET, SocketType::DGRAM, None) else { return all(Presence::Unknown) };
         if namespace_cookie(socket.as_fd()).is_some_and(|cookie| cookie != netns_cookie) {
-            return Ok(Presence::NoNamespace);
+            return all(Presence::NoNamespace);
         }
-        let name = netdevice::index_to_name(&socket, attachment.ifindex)?;
-        let bare = mark.is_some_and(|mark| !mark.is_at(attachment.ifindex, &name));
-        Ok(if bare { Presence::Bare(name) } else { Presence::Named(name) })
+        interfaces.iter().map(|(ifindex, mark)| presence_here(&socket, *ifindex, *mark)).collect()
     };
-    match netns::inside(attachment.netns.as_ref(), look) {
-        Ok(Ok(presence)) => presence,
-        Ok(Err(rustix::io::Errno::NODEV | rustix::io::Errno::NXIO)) => Presence::NoInterface,
-        Ok(Err(_)) => Presence::Unknown,
-        Err(error) if is_no_namespace(&error) => match &attachment.netns {
-            Some(netns) if netns.path().starts_with("/proc") => Presence::NoWay,
-            _ => Presence::NoNamespace,
+    match netns::inside(netns, look) {
+        Ok(presences) => presences,
+        Err(error) if is_no_namespace(&error) => match netns {
+            Some(netns) if netns.path().starts_with("/proc") => all(Presence::NoWay),
+            _ => all(Presence::NoNamespace),
         },
+        Err(_) => all(Presence::Unknown),
+    }
+}
+
+/// Looks for an interface in the namespace of a socket, which is the caller's.
+fn presence_here(socket: &OwnedFd, ifindex: u32, mark: Option<&Mark>) -> Presence {
+    match netdevice::index_to_name(socket, ifindex) {
+        Ok(name) if mark.is_some_and(|mark| !mark.is_at(ifindex, &name)) => Presence::Bare(name),
+        Ok(name) => Presence::Named(name),
+        Err(rustix::io::Errno::NODEV | rustix::io::Errno::NXIO) => Presence::NoInterface,
         Err(_) => Presence::Unknown,
     }
 }
 
 /// What the queues of an interface hold, and what was counted of them.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InterfaceLevels {
     /// Its queueing disciplines.
     pub queues: Vec<QueueLevels>,
@@ -111,18 +129,29 @@ pub struct InterfaceLevels {
     pub driver: Told,
 }
 
-/// The queues of an interface: what waits in its queueing disciplines, and what was counted of it. What
-/// the kernel refuses to say is left out.
+/// The queues of interfaces of one namespace, in their order: what waits in their queueing disciplines,
+/// and what was counted of them. What the kernel refuses to say is left out.
 ///
 /// # Errors
 ///
-/// When its namespace is gone.
-pub fn levels_of(attachment: &Attachment, drivers: &mut Drivers) -> io::Result<InterfaceLevels> {
-    netns::inside(attachment.netns.as_ref(), || InterfaceLevels {
-        queues: netlink::queues(attachment.ifindex).unwrap_or_default(),
-        link: netlink::link_counters(attachment.ifindex).unwrap_or_default(),
-        driver: drivers.read(attachment).unwrap_or_default(),
-    })
+/// When the namespace is gone.
+pub fn levels_of(attachments: &[&Attachment], drivers: &mut Drivers) -> io::Result<Vec<InterfaceLevels>> {
+    let netns = attachments.first().and_then(|attachment| attachment.netns.as_ref());
+    netns::inside(netns, || levels_here(attachments, drivers))?
+}
+
+fn levels_here(attachments: &[&Attachment], drivers: &mut Drivers) -> io::Result<Vec<InterfaceLevels>> {
+    let indexes: Vec<u32> = attachments.iter().map(|attachment| attachment.ifindex).collect();
+    let mut route = netlink::Route::open()?;
+    let mut queues = route.queues(&indexes).unwrap_or_default();
+    let mut link = route.link_counters(&indexes).unwrap_or_default();
+    let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    let levels = attachments.iter().map(|attachment| InterfaceLevels {
+        queues: queues.remove(&attachment.ifindex).unwrap_or_default(),
+        link: link.remove(&attachment.ifindex).unwrap_or_default(),
+        driver: drivers.read(&socket, attachment).unwrap_or_default(),
+    });
+    Ok(levels.collect())
 }
 
 /// The file that stood for a namespace is gone, or only its empty place is left.
@@ -143,6 +172,7 @@ pub struct AttachedInterface {
     /// Number of its filters on `clsact`, of no other interface's: aya tells filters apart by the
     /// interface's index and this, and two namespaces can have the same index.
     handle: TcHandle,
+    mark: Mark,
     /// Whether `clsact` was not there before.
     added_clsact: bool,
 }
@@ -164,29 +194,25 @@ impl Attached {
         let mut choices: Vec<Choice> = self.hooks.iter().filter_map(|state| packet_choice(&state.outcome)).collect();
         // The way out first: a check that came in is then seen to leave, and stays not open.
         choices.sort_by_key(|choice| is_ingress(choice.attach));
-        let place = attachment.netns.as_ref();
-        let found =
-            netns::inside(place, || look_up(attachment)).map_err(|source| cannot_enter(attachment, source))??;
-        if found.link.tun {
-            self.attach_waiting();
-        }
-        self.next_handle += 1;
-        let (ebpf, handle) = (&mut self.ebpf, TcHandle::from(self.next_handle));
-        let work = || attach_here(ebpf, attachment, &choices, &found, handle);
-        let inside = netns::inside(place, work);
-        self.interfaces.push(inside.map_err(|source| cannot_enter(attachment, source))??);
+        let Self { ebpf, hooks, next_handle, interfaces, .. } = self;
+        *next_handle += 1;
+        let handle = TcHandle::from(*next_handle);
+        let work = || {
+            let found = look_up(attachment)?;
+            if found.link.tun {
+                super::attach_waiting(ebpf, hooks);
+            }
+            attach_here(ebpf, attachment, &choices, &found, handle)
+        };
+        let inside = netns::inside(attachment.netns.as_ref(), work);
+        interfaces.push(inside.map_err(|source| cannot_enter(attachment, source))??);
         self.tell_devices()
     }
 
-    /// By what the programs of an interface are known there; `None` when none are attached to it.
+    /// By what the programs of each interface are known there.
     #[must_use]
-    pub fn mark(&self, attachment: &Attachment) -> Option<Mark> {
-        let interface = self.interfaces.iter().find(|one| one.attachment == *attachment)?;
-        if interface.attach == Attach::Clsact(Direction::Egress).name() {
-            return Some(Mark::Filter(interface.handle.into()));
-        }
-        let program = |link: &Link| self.ebpf.program(link.program)?.info().ok().map(|info| info.id());
-        Some(Mark::Programs(interface.links.iter().filter_map(program).collect()))
+    pub fn marks(&self) -> HashMap<&Attachment, &Mark> {
+        self.interfaces.iter().map(|interface| (&interface.attachment, &interface.mark)).collect()
     }
 
     /// Detaches the packet programs from an interface, which may be gone already. False when they
@@ -203,6 +229,23 @@ impl Attached {
 }
 
 impl Attached {
+    /// Makes final what the programs have emitted, which are [silent](Self::silence) by now. They stay on
+    /// the host until this value is dropped: taking them off hundreds of interfaces takes seconds. To take
+    /// them off one, the kernel waits until every program has ended that ran then.
+    /// <https://github.com/torvalds/linux/blob/v6.12/include/net/tcx.h#L110> (`tcx_entry_sync`)
+    pub fn end(&mut self) {
+        match self.interfaces.pop() {
+            Some(interface) if interface.attach == Attach::Tcx(Direction::Egress).name() => {
+                self.skipped_runs = Some(self.skipped_runs());
+                detach(&mut self.ebpf, interface);
+            }
+            other => {
+                self.interfaces.extend(other);
+                self.detach();
+            }
+        }
+    }
+
     /// Takes every program off the host. Maps and counters stay readable: what the programs have
     /// emitted until now is final.
     pub fn detach(&mut self) {
@@ -261,6 +304,7 @@ fn attach_here(
         attach: choices.first().map_or("none", |choice| choice.attach.name()),
         links: Vec::new(),
         handle,
+        mark: Mark::Programs(Vec::new()),
         added_clsact: false,
     };
     for choice in choices {
@@ -278,7 +322,16 @@ fn attach_here(
             }
         }
     }
+    interface.mark = mark(ebpf, &interface);
     Ok(interface)
+}
+
+fn mark(ebpf: &Ebpf, interface: &AttachedInterface) -> Mark {
+    if interface.attach == Attach::Clsact(Direction::Egress).name() {
+        return Mark::Filter(interface.handle.into());
+    }
+    let program = |link: &Link| ebpf.program(link.program)?.info().ok().map(|info| info.id());
+    Mark::Programs(interface.links.iter().filter_map(program).collect())
 }
 
 /// An interface as it is now.
@@ -344,8 +397,12 @@ fn add_clsact(name: &str) -> Result<bool, ProgramError> {
     }
 }
 
-/// Detaches from an interface in its namespace. If that is gone, so are its interfaces.
+/// Detaches from an interface, if need be in its namespace. If that is gone, so are its interfaces.
 fn detach(ebpf: &mut Ebpf, interface: AttachedInterface) {
+    // A link knows what it is on.
+    if interface.attach == Attach::Tcx(Direction::Egress).name() {
+        return detach_here(ebpf, interface);
+    }
     let netns = interface.attachment.netns.clone();
     let _ = netns::inside(netns.as_ref(), || detach_here(ebpf, interface));
 }

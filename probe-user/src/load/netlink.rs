@@ -1,7 +1,7 @@
 //! The few things about an interface that only netlink can tell or do.
 //! Layouts: <https://man7.org/linux/man-pages/man7/rtnetlink.7.html>.
 
-use std::{io, os::fd::OwnedFd};
+use std::{collections::HashMap, io, os::fd::OwnedFd};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, sendto, socket_with};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -34,6 +34,8 @@ const NLM_F_DUMP: u16 = 0x300;
 const CLSACT: u32 = 0xffff_fff1;
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 const SIDES: [u32; 2] = [0xffff_fff2, 0xffff_fff3];
+/// So many interfaces are asked about one by one.
+const FEW: usize = 8;
 /// A kernel answer fits in a page; dumps come in pieces of up to 32 KiB.
 const ANSWER_BYTES: usize = 1 << 15;
 
@@ -137,51 +139,116 @@ impl QueueLevels {
     }
 }
 
-/// The queueing disciplines of an interface, with what waits in them and what they have counted.
-///
-/// # Errors
-///
-/// When the kernel refuses to say.
-pub(super) fn queues(ifindex: u32) -> io::Result<Vec<QueueLevels>> {
-    let answers = ask(RTM_GETQDISC, NLM_F_DUMP, tc_message(ifindex, 0, 0).as_bytes())?;
-    let of_interface = |answer: &Answer| {
-        let (tc, attributes) = TcMessage::read_from_prefix(&answer.body).ok()?;
-        // Older kernels dump those of all interfaces.
-        if answer.kind != RTM_NEWQDISC || tc.ifindex != ifindex {
-            return None;
-        }
-        let kind = attribute(attributes, TCA_KIND)?.split(|byte| *byte == 0).next()?;
-        let stats = attribute(attribute(attributes, TCA_STATS2)?, TCA_STATS_QUEUE)?;
-        let (QueueStats { packets, backlog, drops, requeues, overlimits }, _) =
-            QueueStats::read_from_prefix(stats).ok()?;
-        let levels = [
-            (Measure::Packets, packets),
-            (Measure::Backlog, backlog),
-            (Measure::Drops, drops),
-            (Measure::Requeues, requeues),
-            (Measure::Overlimits, overlimits),
-        ];
-        let kind = String::from_utf8_lossy(kind).into_owned();
-        Some(QueueLevels { kind, handle: tc.handle, parent: tc.parent, levels })
-    };
-    Ok(answers.iter().filter_map(of_interface).collect())
+/// What an interface counts, by name.
+pub(super) type LinkCounters = Vec<(&'static str, u64)>;
+
+/// A socket in the namespace where it was opened, for several questions, and room for answers.
+pub(super) struct Route {
+    socket: OwnedFd,
+    /// Number of the last question: what is left of the answers to one before is none to this.
+    asked: u32,
+    buffer: Vec<u8>,
 }
 
-/// What the kernel counts of an interface (`ip -s link`), and matters; older kernels count less.
-///
-/// # Errors
-///
-/// When there is no such interface.
-pub(super) fn link_counters(ifindex: u32) -> io::Result<Vec<(&'static str, u64)>> {
-    let body = StatsMessage { family: 0, reserved: [0; 3], ifindex, filter: LINK_64 };
-    let answers = ask(RTM_GETSTATS, NLM_F_ACK, body.as_bytes())?;
-    let stats = answers.iter().find(|answer| answer.kind == RTM_NEWSTATS).and_then(|answer| {
-        let (_, attributes) = StatsMessage::read_from_prefix(&answer.body).ok()?;
-        attribute(attributes, IFLA_STATS_LINK_64)
-    });
-    let stats = stats.ok_or(io::ErrorKind::NotFound)?;
+impl Route {
+    /// Opens one in the caller's namespace.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub(super) fn open() -> io::Result<Self> {
+        // Without a protocol it is `NETLINK_ROUTE`.
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        Ok(Self { socket, asked: 0, buffer: vec![0; ANSWER_BYTES] })
+    }
+
+    /// The queueing disciplines of these interfaces, by their indexes, with what waits in them and what
+    /// they have counted. One question for all: the kernel tells of all interfaces whichever is asked for.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses to say.
+    pub(super) fn queues(&mut self, of: &[u32]) -> io::Result<HashMap<u32, Vec<QueueLevels>>> {
+        let mut found: HashMap<u32, Vec<QueueLevels>> = of.iter().map(|ifindex| (*ifindex, Vec::new())).collect();
+        self.ask(RTM_GETQDISC, NLM_F_DUMP, tc_message(0, 0, 0).as_bytes(), |kind, body| {
+            let Ok((tc, attributes)) = TcMessage::read_from_prefix(body) else { return };
+            if let Some(queues) = found.get_mut(&tc.ifindex).filter(|_| kind == RTM_NEWQDISC) {
+                queues.extend(queue(tc, attributes));
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// What the kernel counts of these interfaces (`ip -s link`), by their indexes, and matters; older
+    /// kernels count less. Those of few are asked for one by one: some drivers ask their hardware.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses to say; one of few that is gone is left out.
+    pub(super) fn link_counters(&mut self, of: &[u32]) -> io::Result<HashMap<u32, LinkCounters>> {
+        let mut found = HashMap::new();
+        let mut take = |kind: u16, body: &[u8]| {
+            let read = StatsMessage::read_from_prefix(body).ok().filter(|_| kind == RTM_NEWSTATS);
+            found.extend(read.and_then(|(stats, attributes)| Some((stats.ifindex, counters(attributes)?))));
+        };
+        if of.len() > FEW {
+            self.ask(RTM_GETSTATS, NLM_F_DUMP, stats_message(0).as_bytes(), take)?;
+            return Ok(found);
+        }
+        for ifindex in of {
+            match self.ask(RTM_GETSTATS, NLM_F_ACK, stats_message(*ifindex).as_bytes(), &mut take) {
+                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
+                other => other?,
+            }
+        }
+        Ok(found)
+    }
+
+    /// Sends a request and hands out the kinds and bodies of the answers up to the end of the dump or the
+    /// acknowledgement.
+    fn ask(&mut self, kind: u16, flags: u16, body: &[u8], mut take: impl FnMut(u16, &[u8])) -> io::Result<()> {
+        let Self { socket, asked, buffer } = self;
+        *asked += 1;
+        let len = u32::try_from(size_of::<Header>() + body.len()).map_err(io::Error::other)?;
+        let header = Header { len, kind, flags: flags | NLM_F_REQUEST, seq: *asked, port: 0 };
+        let message = [header.as_bytes(), body].concat();
+        let kernel = netlink::SocketAddrNetlink::new(0, 0);
+        sendto(&*socket, &message, SendFlags::empty(), &kernel)?;
+        loop {
+            let (len, _) = recv(&*socket, buffer.as_mut_slice(), RecvFlags::empty())?;
+            let mut rest = buffer.get(..len).unwrap_or_default();
+            while let Some((header, body)) = next(&mut rest) {
+                match header.kind {
+                    _ if header.seq != *asked => {}
+                    NLMSG_DONE => return Ok(()),
+                    NLMSG_ERROR => return verdict(body),
+                    kind => take(kind, body),
+                }
+            }
+        }
+    }
+}
+
+/// One of an interface's queueing disciplines.
+fn queue(tc: TcMessage, attributes: &[u8]) -> Option<QueueLevels> {
+    let kind = attribute(attributes, TCA_KIND)?.split(|byte| *byte == 0).next()?;
+    let stats = attribute(attribute(attributes, TCA_STATS2)?, TCA_STATS_QUEUE)?;
+    let (QueueStats { packets, backlog, drops, requeues, overlimits }, _) = QueueStats::read_from_prefix(stats).ok()?;
+    let levels = [
+        (Measure::Packets, packets),
+        (Measure::Backlog, backlog),
+        (Measure::Drops, drops),
+        (Measure::Requeues, requeues),
+        (Measure::Overlimits, overlimits),
+    ];
+    let kind = String::from_utf8_lossy(kind).into_owned();
+    Some(QueueLevels { kind, handle: tc.handle, parent: tc.parent, levels })
+}
+
+fn counters(attributes: &[u8]) -> Option<LinkCounters> {
+    let stats = attribute(attributes, IFLA_STATS_LINK_64)?;
     let value = |place: usize| u64::read_from_prefix(stats.get(place * 8..)?).ok().map(|(value, _)| value);
-    Ok(LINK_COUNTERS.iter().filter_map(|(place, name)| Some((*name, value(*place)?))).collect())
+    Some(LINK_COUNTERS.iter().filter_map(|(place, name)| Some((*name, value(*place)?))).collect())
 }
 
 /// What an interface is.
@@ -200,14 +267,15 @@ pub(super) struct Link {
 /// When there is no such interface.
 pub(super) fn link(ifindex: u32) -> io::Result<Link> {
     let body = LinkMessage { family: 0, reserved: 0, hardware: 0, ifindex, flags: 0, change: 0 };
-    let answers = ask(RTM_GETLINK, NLM_F_ACK, body.as_bytes())?;
-    let link = answers.iter().find(|answer| answer.kind == RTM_NEWLINK);
-    let link = link.and_then(|answer| LinkMessage::read_from_prefix(&answer.body).ok());
-    let link = link.map(|(link, attributes)| {
-        let kind = attribute(attributes, IFLA_LINKINFO).and_then(|info| attribute(info, IFLA_INFO_KIND));
-        Link { hardware: link.hardware, tun: matches!(kind, Some(b"tun\0" | b"macvtap\0")) }
-    });
-    link.ok_or_else(|| io::ErrorKind::NotFound.into())
+    let mut found = None;
+    Route::open()?.ask(RTM_GETLINK, NLM_F_ACK, body.as_bytes(), |kind, body| {
+        let link = LinkMessage::read_from_prefix(body).ok().filter(|_| kind == RTM_NEWLINK);
+        found = found.or(link.map(|(link, attributes)| {
+            let kind = attribute(attributes, IFLA_LINKINFO).and_then(|info| attribute(info, IFLA_INFO_KIND));
+            Link { hardware: link.hardware, tun: matches!(kind, Some(b"tun\0" | b"macvtap\0")) }
+        }));
+    })?;
+    found.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 /// The value of the first attribute of this type.
@@ -241,11 +309,12 @@ pub(super) fn has_filters(ifindex: u32) -> io::Result<bool> {
 ///
 /// When the kernel refuses to say.
 pub(super) fn filters(ifindex: u32) -> io::Result<Vec<u32>> {
-    let mut handles = Vec::new();
+    let (mut route, mut handles) = (Route::open()?, Vec::new());
     for parent in SIDES {
-        let answers = ask(RTM_GETTFILTER, NLM_F_DUMP, tc_message(ifindex, 0, parent).as_bytes())?;
-        let filters = answers.iter().filter(|answer| answer.kind == RTM_NEWTFILTER);
-        handles.extend(filters.filter_map(|answer| Some(TcMessage::read_from_prefix(&answer.body).ok()?.0.handle)));
+        route.ask(RTM_GETTFILTER, NLM_F_DUMP, tc_message(ifindex, 0, parent).as_bytes(), |kind, body| {
+            let filter = TcMessage::read_from_prefix(body).ok().filter(|_| kind == RTM_NEWTFILTER);
+            handles.extend(filter.map(|(filter, _)| filter.handle));
+        })?;
     }
     Ok(handles)
 }
@@ -257,54 +326,24 @@ pub(super) fn filters(ifindex: u32) -> io::Result<Vec<u32>> {
 /// When there is none or the kernel refuses.
 pub(super) fn remove_clsact(ifindex: u32) -> io::Result<()> {
     let body = tc_message(ifindex, CLSACT_HANDLE, CLSACT);
-    ask(RTM_DELQDISC, NLM_F_ACK, body.as_bytes()).map(drop)
+    Route::open()?.ask(RTM_DELQDISC, NLM_F_ACK, body.as_bytes(), |_, _| ())
 }
 
 fn tc_message(ifindex: u32, handle: u32, parent: u32) -> TcMessage {
     TcMessage { family: 0, reserved: [0; 3], ifindex, handle, parent, info: 0 }
 }
 
-struct Answer {
-    kind: u16,
-    body: Vec<u8>,
-}
-
-/// Sends a request and collects the answers up to the end of the dump or the acknowledgement.
-fn ask(kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<Answer>> {
-    let socket = send(kind, flags, body)?;
-    let mut answers = Vec::new();
-    let mut buffer = vec![0; ANSWER_BYTES];
-    loop {
-        let (len, _) = recv(&socket, buffer.as_mut_slice(), RecvFlags::empty())?;
-        let mut rest = buffer.get(..len).unwrap_or_default();
-        while let Some(answer) = next(&mut rest) {
-            match answer.kind {
-                NLMSG_DONE => return Ok(answers),
-                NLMSG_ERROR => return verdict(&answer.body).map(|()| answers),
-                _ => answers.push(answer),
-            }
-        }
-    }
-}
-
-fn send(kind: u16, flags: u16, body: &[u8]) -> io::Result<OwnedFd> {
-    let len = u32::try_from(size_of::<Header>() + body.len()).map_err(io::Error::other)?;
-    let header = Header { len, kind, flags: flags | NLM_F_REQUEST, seq: 1, port: 0 };
-    // Without a protocol it is `NETLINK_ROUTE`.
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-    let message = [header.as_bytes(), body].concat();
-    let kernel = netlink::SocketAddrNetlink::new(0, 0);
-    sendto(&socket, &message, SendFlags::empty(), &kernel)?;
-    Ok(socket)
+fn stats_message(ifindex: u32) -> StatsMessage {
+    StatsMessage { family: 0, reserved: [0; 3], ifindex, filter: LINK_64 }
 }
 
 /// Takes a message off the front; `None` at the end or when the rest is cut.
-fn next(rest: &mut &[u8]) -> Option<Answer> {
+fn next<'a>(rest: &mut &'a [u8]) -> Option<(Header, &'a [u8])> {
     let (header, _) = Header::read_from_prefix(rest).ok()?;
     let len = header.len as usize;
-    let body = rest.get(size_of::<Header>()..len)?.to_vec();
+    let body = rest.get(size_of::<Header>()..len)?;
     *rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
-    Some(Answer { kind: header.kind, body })
+    Some((header, body))
 }
 
 /// The errno of an acknowledgement; 0 is success.

@@ -2,9 +2,9 @@
 
 use std::{
     fmt,
-    fs::File,
+    fs::{self, File},
     io,
-    os::fd::AsFd,
+    os::{fd::AsFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
     thread,
 };
@@ -38,7 +38,7 @@ impl fmt::Display for Netns {
 }
 
 /// Runs `work` in a network namespace, or where the caller is. The caller's thread never moves:
-/// one of its own does, and ends.
+/// where it is another namespace, one of its own does, and ends.
 ///
 /// # Errors
 ///
@@ -48,10 +48,20 @@ pub(super) fn inside<T: Send>(netns: Option<&Netns>, work: impl FnOnce() -> T + 
         return Ok(work());
     };
     let file = File::open(netns.path())?;
+    if is_own(&file)? {
+        return Ok(work());
+    }
     let moved = || {
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
         Ok(work())
     };
     let joined = thread::scope(|scope| scope.spawn(moved).join());
     joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Whether the caller's thread is in the namespace that a file stands for.
+fn is_own(file: &File) -> io::Result<bool> {
+    let own = fs::metadata("/proc/thread-self/ns/net").map(|own| (own.dev(), own.ino()));
+    let of_file = file.metadata()?;
+    Ok(own.is_ok_and(|own| own == (of_file.dev(), of_file.ino())))
 }
