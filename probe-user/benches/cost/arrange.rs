@@ -54,6 +54,11 @@ impl Beside {
         Self(child)
     }
 
+    /// Its process number.
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     /// Asks it to end, and waits until it has.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.ask_to_end();

@@ -18,6 +18,7 @@ mod samples;
 mod senders;
 mod stacks;
 mod switch;
+mod taps;
 #[path = "../../tests/synthetic/mod.rs"]
 mod synthetic;
 
@@ -32,10 +33,11 @@ struct Bench {
     run: fn() -> Result<Vec<Row>>,
 }
 
-const BENCHES: [Bench; 9] = [
+const BENCHES: [Bench; 10] = [
     Bench { name: "attach", run: attach::run },
     Bench { name: "packet", run: packet::run },
     Bench { name: "senders", run: senders::run },
+    Bench { name: "taps", run: taps::run },
     Bench { name: "switch", run: switch::run },
     Bench { name: "stacks", run: stacks::run },
     Bench { name: "collector", run: collector::throughput },

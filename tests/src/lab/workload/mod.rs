@@ -42,7 +42,7 @@ pub(super) use fuse::FILE as SERVED_FILE;
 pub use mapper::mapper_tools;
 pub use serve::{ServeArgs, ServeFault};
 pub use slow_device::Hold;
-pub use vm::{VmFault, open_tap};
+pub use vm::{VmFault, open_tap, turn_round};
 
 use super::message::{Announcement, announce};
 use super::software::{ask, host, provoke};

@@ -151,7 +151,7 @@ fn take_frames(tap: &File, name: &str) -> Result<()> {
 
 /// Turns a check into its answer by exchanging source and destination, which leaves every
 /// checksum right; whether it was a check.
-fn turn_round(frame: &mut [u8]) -> bool {
+pub fn turn_round(frame: &mut [u8]) -> bool {
     if !is_check(frame) {
         return false;
     }
