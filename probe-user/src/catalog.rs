@@ -558,6 +558,7 @@ const JOINS_TO_SUMMARY: &[Field] = &[
     text(V, "keepers[].comm", "name of the thread"),
     number(V, "keepers[].tgid", "its process"),
     number(V, "keepers[].tid", "the thread"),
+    text(V, "keepers[].cgroup", "its cgroup; empty if unknown"),
     ns(V, "keepers[].ns", "for how long, summed over the checks that waited"),
     list(V, "advice", "what would relieve the CPU, as far as something measured points to it"),
     text(V, "advice[].step", "what to do"),

@@ -3,7 +3,7 @@
 //! What each slow check lost to such a CPU comes in; a [`ReceiveShare`] for each CPU goes out, by
 //! [`ReceiveTable`]. Pure, and bounded by CPUs and threads.
 
-use crate::attribution::{ReceiveWait, counted};
+use crate::attribution::{Offender, ReceiveWait, counted};
 use crate::clock::DurNs;
 use crate::event::{Fact, InterfaceId, TaskId};
 use crate::host::{HostFact, NicFact};
@@ -21,9 +21,8 @@ const TOLD: usize = 8;
 /// What a check loses to every CPU is no more.
 const LEAST: DurNs = DurNs(1_000_000);
 /// Of what was lost to a CPU, what points to one thread that is to go elsewhere, percent: one that kept
-/// the CPU from receiving, and one from which receiving took the CPU.
-const BY_ONE: u64 = 50;
-const TAKEN: u64 = 10;
+/// the CPU from receiving, or one from which receiving took the CPU.
+const BY_ONE: u64 = 10;
 
 /// Sums over the CPUs that were behind with receiving.
 #[derive(Debug, Default)]
@@ -39,7 +38,7 @@ struct Sums {
     taken: DurNs,
     interfaces: BTreeSet<InterfaceId>,
     workers: BTreeMap<TaskId, String>,
-    kept: BTreeMap<TaskId, (String, DurNs)>,
+    kept: BTreeMap<TaskId, Keeper>,
 }
 
 /// How packets of an interface come to a CPU, as far as it is set and known.
@@ -64,6 +63,8 @@ pub struct Keeper {
     pub task: TaskId,
     /// Its name.
     pub comm: String,
+    /// Its cgroup; empty if unknown.
+    pub cgroup: String,
     /// For how long, summed over the checks that waited.
     pub time: DurNs,
 }
@@ -191,19 +192,15 @@ impl Sums {
                 self.workers.insert(*task, comm.clone());
             }
         }
-        for (task, comm, time) in &wait.kept {
-            if self.kept.len() < MOST_NAMES || self.kept.contains_key(task) {
-                let (name, sum) = self.kept.entry(*task).or_default();
-                name.clone_from(comm);
-                *sum = sum.plus(*time);
+        for (who, time) in &wait.kept {
+            if self.kept.len() < MOST_NAMES || self.kept.contains_key(&who.task) {
+                self.kept.entry(who.task).or_insert_with(|| Keeper::of(who)).add(who, *time);
             }
         }
     }
 
     fn share(&self, cpu: u32, nics: &BTreeMap<InterfaceId, Nic>) -> ReceiveShare {
-        let keeper =
-            |(task, (comm, time)): (&TaskId, &(String, DurNs))| Keeper { task: *task, comm: comm.clone(), time: *time };
-        let mut keepers: Vec<_> = self.kept.iter().map(keeper).collect();
+        let mut keepers: Vec<_> = self.kept.values().cloned().collect();
         keepers.sort_by_key(|keeper| std::cmp::Reverse(keeper.time));
         keepers.truncate(TOLD);
         ReceiveShare {
@@ -216,6 +213,21 @@ impl Sums {
             workers: self.workers.iter().take(TOLD).map(|(task, comm)| (*task, comm.clone())).collect(),
             keepers,
         }
+    }
+}
+
+impl Keeper {
+    fn of(who: &Offender) -> Self {
+        Self { task: who.task, comm: String::new(), cgroup: String::new(), time: DurNs::ZERO }
+    }
+
+    /// Its cgroup may not have been known in time before.
+    fn add(&mut self, who: &Offender, time: DurNs) {
+        self.comm.clone_from(&who.comm);
+        if !who.cgroup.is_empty() {
+            self.cgroup.clone_from(&who.cgroup);
+        }
+        self.time = self.time.plus(time);
     }
 }
 
@@ -236,20 +248,23 @@ impl ReceiveShare {
     #[must_use]
     pub fn advice(&self) -> Vec<Advice> {
         let lost = self.late.plus(self.taken);
-        let is = |time: DurNs, percent: u64| {
-            time > DurNs::ZERO && time.0.saturating_mul(100) >= lost.0.saturating_mul(percent)
-        };
-        let kept = self.keepers.first().filter(|keeper| is(keeper.time, BY_ONE)).map(|keeper| self.keep_off(keeper));
-        let moved = self.workers.first().filter(|_| is(self.taken, TAKEN)).map(|worker| self.move_away(worker));
+        let is_much = |time: DurNs| time > DurNs::ZERO && time.0.saturating_mul(100) >= lost.0.saturating_mul(BY_ONE);
+        let kept = self.keepers.first().filter(|keeper| is_much(keeper.time)).map(|keeper| self.keep_off(keeper));
+        let moved = self.workers.first().filter(|_| is_much(self.taken)).map(|worker| self.move_away(worker));
         let nics = self.nics.iter().filter_map(|nic| nic.advice(self.cpu));
         kept.into_iter().chain(moved).chain(nics).collect()
     }
 
     fn keep_off(&self, keeper: &Keeper) -> Advice {
-        let (Keeper { task, comm, time }, cpu) = (keeper, self.cpu);
+        let (Keeper { task, comm, cgroup, time }, cpu) = (keeper, self.cpu);
+        let group = if cgroup.is_empty() { String::new() } else { format!(", cgroup {cgroup}") };
+        let (tgid, late) = (task.tgid, self.late);
         Advice {
             step: format!("keep {comm} off CPU {cpu}, which receives (taskset, cpuset), or receive elsewhere"),
-            fact: format!("{comm} (pid {}) kept CPU {cpu} from receiving while checks waited {time} there", task.tgid),
+            fact: format!(
+                "{comm} (pid {tgid}{group}) kept CPU {cpu} from receiving for {time} of the {late} that checks waited \
+                 there"
+            ),
         }
     }
 
@@ -265,7 +280,7 @@ impl ReceiveShare {
 
 #[cfg(test)]
 mod tests {
-    use super::{DurNs, InterfaceId, Nic, ReceiveTable, ReceiveWait, TaskId, is_alone};
+    use super::{DurNs, InterfaceId, Nic, Offender, ReceiveTable, ReceiveWait, TaskId, is_alone};
 
     const ETH: InterfaceId = InterfaceId { netns: 1, ifindex: 2 };
 
@@ -318,10 +333,20 @@ mod tests {
         let mut table = ReceiveTable::default();
         table.push(&[wait(10, 40)]);
         assert_eq!(steps(&table), ["give worker another CPU than 1, or receive elsewhere"]);
-        let kept = vec![(TaskId { tgid: 7, tid: 7 }, "inventory".to_owned(), DurNs::from_millis(400))];
+        let task = TaskId { tgid: 7, tid: 7 };
+        let inventory = |cgroup: &str| Offender {
+            task,
+            comm: "inventory".to_owned(),
+            cgroup: cgroup.to_owned(),
+            ..Offender::default()
+        };
+        let kept = vec![(inventory("/batch"), DurNs::from_millis(300)), (inventory(""), DurNs::from_millis(100))];
         table.push(&[ReceiveWait { kept, ..wait(400, 0) }]);
         let share = table.shares().remove(0);
         assert_eq!((share.checks, share.late, share.taken), (2, DurNs::from_millis(410), DurNs::from_millis(40)));
         assert_eq!(steps(&table), ["keep inventory off CPU 1, which receives (taskset, cpuset), or receive elsewhere"]);
+        assert_eq!((share.keepers[0].cgroup.as_str(), share.keepers[0].time), ("/batch", DurNs::from_millis(400)));
+        let fact = "inventory (pid 7, cgroup /batch) kept CPU 1 from receiving for 400 ms of the 410 ms that checks waited there";
+        assert_eq!(share.advice()[0].fact, fact);
     }
 }

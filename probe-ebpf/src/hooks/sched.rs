@@ -192,8 +192,22 @@ fn ran(prev: Task) {
     if !has_room(time_ns) {
         return;
     }
+    tell_run(time_ns, prev, ran_ns);
+}
+
+/// Tells for how long a thread has had the CPU so far, by the run queue's clock, which can be behind.
+#[inline(always)]
+pub(super) fn has_run(current: Task, time_ns: u64) {
+    let ran_ns = current.ran_ns();
+    if current.tid() != 0 && ran_ns != u64::MAX {
+        tell_run(time_ns, current, ran_ns);
+    }
+}
+
+#[inline(always)]
+fn tell_run(time_ns: u64, who: Task, ran_ns: u64) {
     emit_at(time_ns, EventKind::Ran, |body: &mut RanBody| {
-        *body = RanBody { start_time_ns: prev.start_time_ns(), ran_ns, comm: prev.comm() };
+        *body = RanBody { start_time_ns: who.start_time_ns(), ran_ns, comm: who.comm() };
     });
 }
 

@@ -65,6 +65,9 @@ fn waited(ctx: &BtfTracePointContext, state: &CpuState, raised_ns: u64, at_ns: u
     let left_over = if raised.in_softirq.get() != 0 { WAIT_LEFT_OVER } else { 0 };
     let same = raised.thread.get() == this_thread() && raised.arrival.get() == current.arrival_ns();
     let steal_ns = current.steal_ns().saturating_sub(raised.steal_ns.get());
+    if !same {
+        sched::has_run(current, at_ns);
+    }
     emit_at(at_ns, EventKind::SoftirqWait, |body: &mut SoftirqWaitBody| {
         *body = SoftirqWaitBody {
             raised_ns,

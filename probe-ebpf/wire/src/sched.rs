@@ -138,7 +138,8 @@ pub struct TaskForkBody {
 }
 
 /// A thread that nobody watches (the header's) left a CPU for which a watched one waits: one that
-/// was taken off it, or that last ran there and was woken.
+/// was taken off it, or that last ran there and was woken. Or any thread (the header's) that still has
+/// its CPU, where a softirq begins that others had kept waiting as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RanBody {

@@ -1915,7 +1915,11 @@ fn what_was_not_watched_is_not_said_to_be_unseen() {
     let told = reasons(&captured_open().judge());
     assert!(told.contains("neither sockets nor drops are watched"), "{told}");
     assert!(reasons(&no_trace().judge()).contains("nothing was seen of it after pnic_rx, and no drop"));
-    assert!(reasons(&slow_receive().judge()).contains("no long softirq was seen"));
+    let told = reasons(&slow_receive().judge());
+    assert!(told.contains("no softirq ran long then") && told.contains("With interrupts off there"), "{told}");
+    let mut unraised = slow_receive();
+    unraised.hooks(&["softirq_entry", "softirq_exit", "sched_switch", "sk_data_ready", "kfree_skb"]);
+    assert!(reasons(&unraised.judge()).contains("no long softirq was seen"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::cause::Cause;
 use super::evidence::Evidence;
-use super::ledger::{Entry, Judged};
+use super::ledger::{Entry, Judged, Offender};
 use super::rules::thread::softirq_offender;
 use crate::clock::DurNs;
 use crate::event::{InterfaceId, TaskId};
@@ -23,7 +23,7 @@ pub(crate) struct ReceiveWait {
     /// Threads that served it there.
     pub(crate) workers: Vec<(TaskId, String)>,
     /// Who kept it from receiving, and for how long.
-    pub(crate) kept: Vec<(TaskId, String, DurNs)>,
+    pub(crate) kept: Vec<(Offender, DurNs)>,
 }
 
 /// What CPUs cost a slow check that were behind with receiving, one for each.
@@ -74,7 +74,7 @@ impl ReceiveWait {
         }
         self.late = self.late.plus(time);
         if let Some(who) = entry.offender.as_ref().filter(|who| who.task.tid != 0) {
-            self.kept.push((who.task, who.comm.clone(), time));
+            self.kept.push((who.clone(), time));
         }
     }
 }

@@ -126,12 +126,13 @@ mod tests {
     use crate::attribution::story::{Actor, HOG, IDLE, MS, SERVER, Story, at, concluded, longest, taken};
     use crate::attribution::{Cause, Judged, Verdict};
     use crate::clock::DurNs;
-    use crate::event::InterfaceId;
+    use crate::event::{Fact, InterfaceId};
     use crate::journey::{Perspective, Stage};
     use probe_wire::{WAIT_LEFT_OVER, WAIT_SAME_SLICE};
 
     const VETH: InterfaceId = InterfaceId { netns: 3, ifindex: 2 };
     const KSOFTIRQD: Actor = Actor(16, 16, "ksoftirqd/0");
+    const BATCH: Actor = Actor(950, 951, "batch");
     const READ: &str =
         "__traceiter_softirq_entry handle_softirqs do_softirq __local_bh_enable_ip neigh_seq_stop traverse";
     const TICK: &str = "handle_softirqs irq_exit_rcu sysvec_apic_timer_interrupt";
@@ -180,6 +181,49 @@ mod tests {
         let by_hog = entries.filter(|entry| entry.offender.as_ref().is_some_and(|who| who.comm == "hog"));
         let time = by_hog.fold(DurNs::ZERO, |sum, entry| sum.plus(entry.time()));
         assert_eq!(time, DurNs::from_millis(60));
+    }
+
+    /// What a softirq left waits until a tick, and others than the one that it interrupts had the CPU, too.
+    fn others_had_the_cpu(runs: &[(u64, Actor, u64)], flags: u32) -> Judged {
+        let mut story = crosses();
+        let id = BATCH.id();
+        story.fact(0, Fact::Runner { id, start_time_ns: 951_000_000_000, cgroup: "/batch.slice".to_owned() });
+        story.task(0, KSOFTIRQD, 'S', Some("smpboot_thread_fn")).wakes_in(2 * MS, HOG, KSOFTIRQD, 4);
+        for (end, who, ran) in runs {
+            story.ran_there(*end, *who, *ran);
+        }
+        story.softirq_waits((2 * MS, 99 * MS), HOG, (flags, 0), TICK).runs_after(99 * MS + 5, KSOFTIRQD, HOG);
+        story.judge()
+    }
+
+    #[test]
+    fn of_several_that_had_the_cpu_the_one_that_had_it_longest_is_the_offender() {
+        let runs = [(12 * MS, HOG, 15 * MS), (80 * MS, BATCH, 68 * MS), (99 * MS, HOG, 19 * MS)];
+        for flags in [WAIT_LEFT_OVER, 0] {
+            let judged = others_had_the_cpu(&runs, flags);
+            assert_eq!(received(&judged), (Some(Cause::NicRxSoftirq), DurNs::from_millis(97)), "{judged:#?}");
+            let entry = longest(&judged, Cause::NicRxSoftirq);
+            let who = entry.offender.clone().unwrap_or_default();
+            assert_eq!((who.comm.as_str(), who.cgroup.as_str()), ("batch", "/batch.slice"), "{entry:#?}");
+            let facts = entry.evidence.join("; ");
+            assert!(facts.contains("CPU 0 ran instead: pid 950/951 batch 68.0 ms, pid 900/900 hog 29.0 ms"), "{facts}");
+        }
+    }
+
+    #[test]
+    fn where_records_of_the_cpu_cover_little_nobody_is_named() {
+        let judged = others_had_the_cpu(&[(30 * MS, BATCH, 20 * MS)], WAIT_LEFT_OVER);
+        assert_eq!(concluded(&judged), Some(Cause::NicRxSoftirq), "{judged:#?}");
+        assert_eq!(longest(&judged, Cause::NicRxSoftirq).offender, None);
+    }
+
+    #[test]
+    fn what_was_not_left_to_the_thread_is_not_the_doing_of_who_had_the_cpu() {
+        let mut story = crosses();
+        story.task(0, KSOFTIRQD, 'S', Some("smpboot_thread_fn")).wakes_in(60 * MS, HOG, KSOFTIRQD, 4);
+        story.ran_there(99 * MS, HOG, 99 * MS).softirq_waits((2 * MS, 99 * MS), HOG, (WAIT_SAME_SLICE, 0), TICK);
+        let judged = story.judge();
+        assert!(matches!(judged.verdict, Verdict::Unresolved { .. }), "{judged:#?}");
     }
 
     #[test]

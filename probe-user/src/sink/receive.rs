@@ -30,6 +30,7 @@ struct KeeperField {
     comm: String,
     tgid: u32,
     tid: u32,
+    cgroup: String,
     ns: u64,
 }
 
@@ -53,7 +54,7 @@ impl ReceiveLine {
 
 impl KeeperField {
     fn new(keeper: &Keeper) -> Self {
-        let Keeper { task, comm, time } = keeper;
-        Self { comm: comm.clone(), tgid: task.tgid, tid: task.tid, ns: time.0 }
+        let Keeper { task, comm, cgroup, time } = keeper;
+        Self { comm: comm.clone(), tgid: task.tgid, tid: task.tid, cgroup: cgroup.clone(), ns: time.0 }
     }
 }

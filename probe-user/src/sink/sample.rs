@@ -272,7 +272,12 @@ pub(crate) fn receive() -> ReceiveShare {
         interfaces: vec![TAP],
         nics: Vec::new(),
         workers: vec![(task(11), "worker".to_owned())],
-        keepers: vec![Keeper { task: task(20), comm: "inven\u{1b}[2Jtory".to_owned(), time: DurNs(70_000_000) }],
+        keepers: vec![Keeper {
+            task: task(20),
+            comm: "inven\u{1b}[2Jtory".to_owned(),
+            cgroup: "/batch".to_owned(),
+            time: DurNs(70_000_000),
+        }],
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::Leg;
 use super::receive::starved;
+use super::thread::had_cpu;
 use crate::attribution::cause::Cause;
 use crate::attribution::evidence::{described, text};
 use crate::attribution::ledger::Offender;
@@ -13,6 +14,9 @@ use crate::clock::{DurNs, MonoNs};
 
 /// Softirqs that are no further apart follow each other; what is shorter is not told.
 const BESIDE: DurNs = DurNs(1_000_000);
+
+/// So long after a softirq is due its thread is woken: the kernel does both in one function.
+const AT_ONCE: DurNs = DurNs(50_000);
 
 /// What of a stretch the packets on `cpu` waited for a softirq that was due.
 pub(super) fn pending(leg: &Leg<'_>, cpu: u32, from: MonoNs, to: MonoNs) -> Vec<Piece> {
@@ -33,6 +37,7 @@ fn pieces(leg: &Leg<'_>, cpu: u32, wait: &SoftirqWait, (from, to): (MonoNs, Mono
     let charge = match &wait.top {
         Top::HeldOff(function) if wait.same_slice && wait.thread.task.tid != 0 => held_off(leg, wait, function, due),
         Top::Interrupt if wait.left_over => left_over(leg, cpu, wait, due),
+        Top::HeldOff(_) | Top::Interrupt if is_starved(leg, cpu, wait) => left_to_thread(leg, cpu, wait, due),
         _ => return vec![Piece::unexplained(from, to, leg.span, format!("{due}, and what kept it is not known"))],
     };
     vec![Piece::charged(from, to, leg.span, charge)]
@@ -50,9 +55,34 @@ fn held_off(leg: &Leg<'_>, wait: &SoftirqWait, function: &str, due: String) -> C
 /// before an interrupt came.
 fn left_over(leg: &Leg<'_>, cpu: u32, wait: &SoftirqWait, due: String) -> Charge {
     let rest = format!("it was left to ksoftirqd/{cpu} by a softirq that had used up its time or budget");
-    let had = wait.same_slice.then(|| described(wait.thread.task, &text(&wait.thread.comm)));
-    let had = had.filter(|_| wait.thread.task.tid != 0).map(|who| format!("{who} had the CPU meanwhile"));
-    let offender = had.is_some().then(|| offender(leg, wait));
+    kept(leg, cpu, wait, (due, rest))
+}
+
+/// The thread for softirqs was to take them in, and an interrupt did before it got the CPU.
+fn left_to_thread(leg: &Leg<'_>, cpu: u32, wait: &SoftirqWait, due: String) -> Charge {
+    let rest = format!("it was left to ksoftirqd/{cpu}, which could run all the while and did not get the CPU");
+    kept(leg, cpu, wait, (due, rest))
+}
+
+/// Whether the thread for softirqs could run all the while.
+fn is_starved(leg: &Leg<'_>, cpu: u32, wait: &SoftirqWait) -> bool {
+    let Some(thread) = leg.evidence.softirq_thread(cpu) else { return false };
+    let intervals = leg.evidence.intervals(thread, wait.from.after(AT_ONCE).min(wait.to), wait.to);
+    !intervals.is_empty() && intervals.iter().all(|interval| matches!(interval.state, State::Runnable(_)))
+}
+
+/// Who had the CPU meanwhile: one thread all the while, else whoever had it for the longest by the records
+/// of that CPU.
+fn kept(leg: &Leg<'_>, cpu: u32, wait: &SoftirqWait, (due, rest): (String, String)) -> Charge {
+    let alone = wait.same_slice && wait.thread.task.tid != 0;
+    let by = if alone {
+        let who = described(wait.thread.task, &text(&wait.thread.comm));
+        Some((offender(leg, wait), format!("{who} had the CPU meanwhile")))
+    } else {
+        let waiter = leg.evidence.softirq_thread(cpu).unwrap_or_default();
+        had_cpu(leg.evidence, waiter, cpu, (wait.from, wait.to))
+    };
+    let (offender, had) = by.unzip();
     let charge = Charge::new(Cause::NicRxSoftirq, offender, due).with(Some(rest)).with(had);
     charge.meaning("the thread that takes packets in did not get a CPU")
 }

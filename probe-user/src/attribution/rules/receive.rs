@@ -139,7 +139,13 @@ fn unseen(leg: &Leg<'_>, end: &Stamp) -> String {
             end.stage.name()
         ),
         0 if blind.softirqs => "in the receive path, and softirqs are not watched".to_owned(),
-        0 => "in the receive path, where no long softirq was seen".to_owned(),
+        0 if blind.raises => "in the receive path, where no long softirq was seen".to_owned(),
+        0 => format!(
+            "in the receive path: CPU {} took it in, where no softirq ran long then, and none for received packets \
+             was due for long. With interrupts off there, or an interrupt from another CPU that is late, none is due \
+             either: that is not seen",
+            end.cpu
+        ),
         // What comes after a drop is the drop's.
         _ if leg.journey.drops.iter().any(|drop| drop.at >= leg.from) => {
             "in the receive path, before a drop".to_owned()

@@ -591,11 +591,10 @@ impl<'a> Instead<'a> {
     /// Of the CPU that it got, else of the one for which it waited before it was moved.
     fn of(evidence: &Evidence, task: TaskId, at: &Interval<'_>, runnable: &'a Runnable<'_>) -> Self {
         let cpus = [runnable.to.map(|back| back.cpu), runnable.out.map(|out| out.cpu)];
-        let seen = cpus.into_iter().flatten().find_map(|cpu| {
-            let shares = evidence.runs(cpu, task, at.from, at.to);
-            let known = shares.iter().fold(DurNs::ZERO, |sum, share| sum.plus(share.time));
-            (known.0 >= at.time().0.div_ceil(2)).then_some(Self::Seen { cpu, shares })
-        });
+        let seen = cpus
+            .into_iter()
+            .flatten()
+            .find_map(|cpu| ran_most(evidence, task, cpu, (at.from, at.to)).map(|shares| Self::Seen { cpu, shares }));
         seen.unwrap_or_else(|| Self::Beside(runnable.instead()))
     }
 
@@ -606,6 +605,24 @@ impl<'a> Instead<'a> {
             Self::Beside(named) => *named,
         }
     }
+}
+
+/// Who but `waiter` had a CPU, longest first, if records cover most of the time.
+fn ran_most(evidence: &Evidence, waiter: TaskId, cpu: u32, (from, to): (MonoNs, MonoNs)) -> Option<Vec<Share>> {
+    let shares = evidence.runs(cpu, waiter, from, to);
+    let known = shares.iter().fold(DurNs::ZERO, |sum, share| sum.plus(share.time));
+    (known.0 >= to.since(from).0.div_ceil(2)).then_some(shares)
+}
+
+/// Who but `waiter` had a CPU for the longest, and how that is known, if records cover most of the time.
+pub(super) fn had_cpu(
+    evidence: &Evidence,
+    waiter: TaskId,
+    cpu: u32,
+    (from, to): (MonoNs, MonoNs),
+) -> Option<(Offender, String)> {
+    let shares = ran_most(evidence, waiter, cpu, (from, to))?;
+    Some((evidence.offender_of(shares.first()?, to), shares_of(cpu, &shares)))
 }
 
 /// Most threads named of those that ran instead.
@@ -621,7 +638,7 @@ fn shares_of(cpu: u32, shares: &[Share]) -> String {
 }
 
 /// Who kept a CPU from a thread of the kernel's, and how that is known. A worker of the kernel's that
-/// ran last does not tell who ran before it.
+/// ran last does not tell who ran before it, and nobody did all the while if others are known to have run.
 pub(super) fn kept_from(
     evidence: &Evidence,
     task: TaskId,
@@ -632,13 +649,19 @@ pub(super) fn kept_from(
         Instead::Seen { cpu, shares } => {
             (shares.first().map(|share| evidence.offender_of(share, interval.to)), Some(shares_of(cpu, &shares)))
         }
-        Instead::Beside(named) => match named.filter(|named| !named.is_kernel_worker()) {
-            Some(named) => {
-                let fact = format!("{} ran instead", described(named.task, &text(&named.comm)));
-                (Some(evidence.offender_named(named, interval.to)), Some(fact))
+        Instead::Beside(named) => {
+            let others = runnable.to.map(|back| evidence.runs(back.cpu, task, interval.from, interval.to));
+            if others.is_some_and(|runs| runs.iter().any(|run| named.is_none_or(|named| named.task != run.who.task))) {
+                return (None, Some("who had the CPU for most of that is not known".to_owned()));
             }
-            None => (None, None),
-        },
+            match named.filter(|named| !named.is_kernel_worker()) {
+                Some(named) => {
+                    let fact = format!("{} ran instead", described(named.task, &text(&named.comm)));
+                    (Some(evidence.offender_named(named, interval.to)), Some(fact))
+                }
+                None => (None, None),
+            }
+        }
     }
 }
 

@@ -10,7 +10,8 @@ pub(super) fn receive(share: &ReceiveShare) -> Vec<Line> {
     let mut lines = vec![Line::new(), headline.plain(format!("  {}", share.sentence()))];
     lines.extend(share.keepers.iter().map(|keeper| {
         let kept = format!("  {} (pid {}) kept it from receiving", keeper.comm, keeper.task.tgid);
-        Line::hanging(INDENT).plain(format!("{:>11}", keeper.time.to_string())).add(Look::Bold, kept)
+        let line = Line::hanging(INDENT).plain(format!("{:>11}", keeper.time.to_string())).add(Look::Bold, kept);
+        if keeper.cgroup.is_empty() { line } else { line.dim(format!("  cgroup {}", keeper.cgroup)) }
     }));
     let advice = share.advice().into_iter();
     lines.extend(advice.map(|advice| labelled("relief", &format!("{} ({})", advice.step, advice.fact), Look::Plain)));
