@@ -159,6 +159,16 @@ pub enum Who {
     Unknown,
 }
 
+impl Who {
+    /// The thread, if it is one.
+    pub(crate) const fn task(&self) -> Option<TaskId> {
+        match self {
+            Self::Task { id, .. } => Some(*id),
+            Self::Interface { .. } | Self::Unknown => None,
+        }
+    }
+}
+
 /// One flow of a sender.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowFact {

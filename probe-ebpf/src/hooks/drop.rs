@@ -271,8 +271,9 @@ impl Dropped<'_> {
             0 if own != 0 => packet::route_device(skb),
             device => device,
         };
-        let known = zero() + u64::from(known) + (own << 8);
-        let [signature_known, own, reserved @ ..] = known.to_le_bytes();
+        let queue = u64::from(read::typed::<u16>(self.skb, offsets().sk_buff_queue_mapping, u16::MAX)) + 1;
+        let known = zero() + u64::from(known) + (own << 8) + ((queue & 0xffff) << 16);
+        let [signature_known, own, low, high, reserved @ ..] = known.to_le_bytes();
         emit(EventKind::Drop, |body: &mut DropBody| {
             *body = DropBody {
                 skb,
@@ -283,6 +284,7 @@ impl Dropped<'_> {
                 sighting: sighting.copied().unwrap_or_else(nothing),
                 signature_known,
                 own,
+                queue_mapping: u16::from_le_bytes([low, high]),
                 reserved,
             };
         });

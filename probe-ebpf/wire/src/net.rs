@@ -186,6 +186,9 @@ pub struct DropBody {
     /// 1 when the packet came in through no device: it was made on this host. 0 in recordings of older
     /// versions.
     pub own: u8,
+    /// The queue that the packet was mapped to (`skb->queue_mapping`), plus 1: in a queueing discipline that
+    /// of the transmit queue, elsewhere whatever was there. 0 in recordings of older versions.
+    pub queue_mapping: u16,
     /// Always 0.
-    pub reserved: [u8; 6],
+    pub reserved: [u8; 4],
 }

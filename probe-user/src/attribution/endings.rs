@@ -1,10 +1,12 @@
 //! Where lost checks end: one story a place that is easily taken for another.
 
-use super::story::{ETH, MS, NANOSLEEP, RECEIVE, SECOND, SERVER, Story, at, concluded};
+use super::story::{Actor, ETH, HOG, MS, NANOSLEEP, RECEIVE, SECOND, SERVER, Story, at, concluded, longest};
 use super::{Cause, Judged, LossPlace, Sent};
 use crate::event::{Fact, InterfaceId, UnseenFact};
 use crate::host::CounterFact;
 use crate::journey::{Loss, Outcome, Perspective, Stage};
+
+const POD: InterfaceId = InterfaceId { netns: 3, ifindex: 9 };
 
 /// Place, last stage, what the sender was told, and the verdict.
 fn told(judged: &Judged) -> (LossPlace, Stage, Option<Sent>, Option<Cause>) {
@@ -63,6 +65,57 @@ fn a_reply_that_the_socket_refused_ends_in_the_send_buffer() {
     assert_eq!(full, (LossPlace::SendBuffer, stage, failed, Some(Cause::AppSocketQueue)));
     let refused = told(&times_out(&mut answered_with(-1)));
     assert_eq!(refused, (LossPlace::SendBuffer, stage, Some(Sent::Failed(1)), None), "for what reason is not known");
+}
+
+/// The shares of those who filled what the check was lost in, else why they are not known.
+fn fillers(judged: &Judged) -> Result<(u32, Vec<String>), &'static str> {
+    let wait = judged.lost.as_ref().and_then(|lost| lost.filled.clone()).expect("something was full")?;
+    let (senders, all) = wait.senders();
+    Ok((wait.queue(), senders.iter().map(|(who, sent)| format!("{who:?} {}", sent.share_of(all))).collect()))
+}
+
+/// The socket has no room, while the NIC's discipline holds others and has carried these.
+fn full_behind(held: &[InterfaceId], queues: &[(u32, &[(Actor, u64)])]) -> Judged {
+    let mut story = answered_with(-11);
+    let read = read_at(&story);
+    for (us, device) in (1..).zip(held) {
+        story.holds_another(*device, (us, read + 100));
+    }
+    for (queue, senders) in queues {
+        story.carries(*queue, (0, read + 200), senders);
+    }
+    times_out(&mut story)
+}
+
+#[test]
+fn behind_a_full_socket_are_those_who_fill_the_queue_in_which_answers_wait() {
+    let both: &[(Actor, u64)] = &[(HOG, 900), (SERVER, 100)];
+    let judged = full_behind(&[ETH], &[(1, both), (0, &[(HOG, 70)])]);
+    let (queue, shares) = fillers(&judged).unwrap();
+    assert_eq!((queue, shares.len()), (1, 2), "{shares:?}");
+    assert!(shares[0].contains("\"hog\"") && shares[0].ends_with(" 90 %"), "{shares:?}");
+    let evidence = longest(&judged, Cause::AppSocketQueue).evidence.join("; ");
+    assert!(evidence.contains("on queue 1 of") && evidence.contains("hog (pid 900/900) 90 %"), "{evidence}");
+    let reason = |judged: &Judged| fillers(judged).unwrap_err();
+    assert!(reason(&full_behind(&[], &[(1, both)])).contains("no answer before it was seen in a queueing discipline"));
+    assert!(reason(&full_behind(&[ETH, POD], &[(1, both)])).contains("of several interfaces"));
+    assert!(reason(&full_behind(&[ETH], &[(1, both), (0, both)])).contains("by several queues"));
+    assert!(reason(&full_behind(&[ETH], &[(1, &[(HOG, 900)])])).contains("was not seen to send"));
+    assert!(reason(&full_behind(&[ETH], &[])).contains("no sender"));
+}
+
+#[test]
+fn the_queue_that_dropped_it_is_that_of_the_drop() {
+    let dropped = |queue| {
+        let mut story = reply_dropped(64);
+        let Outcome::Lost(Loss::Dropped(drop)) = &mut story.journey.outcome else { panic!("a drop") };
+        drop.queue = queue;
+        story.carries(0, (0, 500), &[(HOG, 9)]).carries(1, (0, 500), &[(SERVER, 5)]);
+        fillers(&story.judge()).map(|(queue, _)| queue)
+    };
+    assert_eq!((dropped(1), dropped(2)), (Ok(0), Ok(1)));
+    assert!(dropped(3).unwrap_err().contains("nothing was counted on its queue"));
+    assert!(dropped(0).unwrap_err().contains("several queues"), "as in recordings made before");
 }
 
 #[test]

@@ -175,7 +175,10 @@ impl Evidence {
             Body::FutexWait(body) => self.futex_wait(event, body),
             Body::GuestExits(body) => self.exits.add(event, body),
             Body::Ran(body) => self.ran(event, body.ran_ns, (body.comm, body.start_time_ns)),
+            Body::QdiscEnqueue(body) => self.send_calls.enters(event.at, body),
+            Body::QdiscDequeue(body) => self.send_calls.leaves(body.skb),
             Body::Drop(body) => {
+                self.send_calls.leaves(body.skb);
                 self.flow_drops.add(event, body);
                 self.send_calls.dropped(event);
             }
@@ -184,11 +187,7 @@ impl Evidence {
             Body::SendHeld(body) => self.held.add(event, body),
             Body::Fact(fact) => self.fact(event.at, fact),
             Body::PacketIngress(body) => self.ingress(event, body),
-            Body::PacketEgress(_)
-            | Body::QdiscEnqueue(_)
-            | Body::QdiscDequeue(_)
-            | Body::AcceptFull(_)
-            | Body::Tick => {}
+            Body::PacketEgress(_) | Body::AcceptFull(_) | Body::Tick => {}
         }
     }
 

@@ -1,6 +1,7 @@
 //! Where a lost check ended: a closed set of places, and which drops belong to which.
 
 use super::cause::Cause;
+use super::queue::QueueWait;
 use crate::event::{InterfaceId, TaskId};
 use crate::journey::{PacketDrop, Span, Stage};
 use std::fmt;
@@ -416,6 +417,9 @@ pub struct LostAt {
     pub sent: Option<Sent>,
     /// Who made that call; zeros if unknown.
     pub sender: TaskId,
+    /// What had filled the transmit queue that had no room for it, or behind which its socket had none; else
+    /// why that is not known. `None` if it was lost elsewhere.
+    pub filled: Option<Result<QueueWait, &'static str>>,
 }
 
 #[cfg(test)]

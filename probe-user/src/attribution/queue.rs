@@ -3,6 +3,7 @@
 use super::cause::Cause;
 use super::evidence::Evidence;
 use super::ledger::{Judged, Offender};
+use super::sent::{HeldAt, SendCall};
 use crate::clock::{DurNs, MonoNs};
 use crate::event::InterfaceId;
 use crate::journey::{Journey, PacketDrop, Stage};
@@ -19,6 +20,13 @@ const NAMED: usize = 4;
 /// Begins of the reasons for which a queueing discipline drops a packet that leaves.
 const BY_QUEUE: [&str; 4] = ["QDISC_", "FQ_", "CAKE_", "CODEL_"];
 
+/// Why it is not known who filled a queue.
+const NOT_COUNTED: &str = "no sender through its interface was counted around then";
+const NOT_CARRIED: &str = "nothing was counted on its queue around then";
+const SEVERAL: &str = "its interface sent by several queues, and by which one it was to leave is not known";
+const NOT_SENT: &str = "its process was not seen to send through the interface whose queueing discipline held others";
+const SENT_BY_SEVERAL: &str = "its process sent by several queues of the interface";
+
 /// A transmit queue of an interface.
 pub(crate) type QueueId = (InterfaceId, u32);
 
@@ -30,8 +38,8 @@ pub(crate) struct Queues {
 }
 
 /// A stretch of time in which a check waited in a transmit queue, or found it full.
-#[derive(Debug, Clone)]
-pub(crate) struct QueueWait {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueWait {
     /// The queue.
     pub(crate) id: QueueId,
     /// How long the check waited.
@@ -66,30 +74,54 @@ impl Queues {
         self.count = self.windows.values().map(VecDeque::len).sum();
     }
 
-    /// What the queue carried that the check's packet took through an interface between two
-    /// instants; `None` where that is not known.
+    /// What a queue of an interface carried between two instants; where the queue is not known, the
+    /// only one that is in use.
+    ///
+    /// # Errors
+    /// Why it is not known.
     pub(super) fn wait(
         &self,
-        journey: &Journey,
-        interface: InterfaceId,
+        (interface, queue): (InterfaceId, Option<u32>),
         from: MonoNs,
         to: MonoNs,
-    ) -> Option<QueueWait> {
-        let busy: Vec<u32> = self
-            .of_interface(interface)
-            .filter(|(_, windows)| is_busy(windows, from, to))
-            .map(|(queue, _)| queue)
-            .collect();
-        let left = journey.stamp(Stage::PnicXmit).filter(|stamp| stamp.interface == interface && stamp.queue > 0);
-        // Before it has left, the queue is known where only one is in use.
-        let queue = match (left, busy.as_slice()) {
-            (Some(stamp), _) => stamp.queue - 1,
+    ) -> Result<QueueWait, &'static str> {
+        let busy = self.busy(interface, from, to);
+        let queue = match (queue, busy.as_slice()) {
+            (Some(queue), _) => queue,
             (None, [only]) => *only,
-            (None, _) => return None,
+            (None, []) => return Err(NOT_COUNTED),
+            (None, _) => return Err(SEVERAL),
         };
-        let windows = self.windows.get(&(interface, queue))?;
-        let windows: Vec<_> = windows.iter().filter(|window| overlaps(window, from, to)).cloned().collect();
-        (!windows.is_empty()).then(|| QueueWait { id: (interface, queue), time: to.since(from), windows, busy })
+        let windows = self.windows.get(&(interface, queue)).into_iter().flatten();
+        let windows: Vec<_> = windows.filter(|window| overlaps(window, from, to)).cloned().collect();
+        if windows.is_empty() {
+            return Err(if busy.is_empty() { NOT_COUNTED } else { NOT_CARRIED });
+        }
+        Ok(QueueWait { id: (interface, queue), time: to.since(from), windows, busy })
+    }
+
+    /// Queues of an interface that carried something between two instants.
+    fn busy(&self, interface: InterfaceId, from: MonoNs, to: MonoNs) -> Vec<u32> {
+        let queues = self.of_interface(interface).filter(|(_, windows)| is_busy(windows, from, to));
+        queues.map(|(queue, _)| queue).collect()
+    }
+
+    /// What the queue carried by which a process sends through an interface whose discipline holds
+    /// packets back, before an instant at which a socket of the process had no room for more.
+    fn behind_socket(&self, interface: InterfaceId, tgid: u32, at: MonoNs) -> Result<QueueWait, &'static str> {
+        let from = at.before(FILLED_WITHIN);
+        let is_its = |window: &&Arc<QueueFact>| {
+            let mut tasks = window.senders.iter().filter_map(|sender| sender.who.task());
+            overlaps(window, from, at) && tasks.any(|task| task.tgid == tgid)
+        };
+        let its = self.of_interface(interface).filter(|(_, windows)| windows.iter().any(|window| is_its(&window)));
+        let its: Vec<u32> = its.map(|(queue, _)| queue).collect();
+        match its.as_slice() {
+            [only] => self.wait((interface, Some(*only)), from, at),
+            [] if self.busy(interface, from, at).is_empty() => Err(NOT_COUNTED),
+            [] => Err(NOT_SENT),
+            _ => Err(SENT_BY_SEVERAL),
+        }
     }
 
     fn of_interface(&self, interface: InterfaceId) -> impl Iterator<Item = (u32, &VecDeque<Arc<QueueFact>>)> {
@@ -107,23 +139,47 @@ pub(crate) fn waits(evidence: &Evidence, judged: &Judged) -> Vec<QueueWait> {
         Cause::NicQdisc | Cause::NicTxQueue => {
             let stay = journey.qdisc.iter().rfind(|stay| stay.entered_at < entry.to)?;
             let from = stay.entered_at.max(entry.from).min(entry.to);
-            evidence.queues().wait(journey, stay.interface(), from, entry.to)
+            evidence.queues().wait(taken_through(journey, stay.interface()), from, entry.to).ok()
+        }
+        Cause::AppSocketQueue => {
+            let lost = judged.lost.as_ref().filter(|_| entry.to == judged.ledger.to)?;
+            lost.filled.clone()?.ok()
         }
         Cause::NicDrop => {
             let drop = journey.drops.iter().rfind(|drop| drop.at <= entry.to)?;
-            Some(QueueWait { time: entry.time(), ..filled(evidence, journey, drop)? })
+            Some(QueueWait { time: entry.time(), ..filled(evidence, journey, drop)?.ok()? })
         }
         _ => None,
     });
     waits.collect()
 }
 
-/// What had filled the queue that dropped a packet, if a transmit queue did and it is known which.
-pub(super) fn filled(evidence: &Evidence, journey: &Journey, drop: &PacketDrop) -> Option<QueueWait> {
+/// An interface, and the queue by which the check left through it, if it did.
+pub(super) fn taken_through(journey: &Journey, interface: InterfaceId) -> (InterfaceId, Option<u32>) {
+    let left = journey.stamp(Stage::PnicXmit).filter(|stamp| stamp.interface == interface);
+    (interface, left.and_then(|stamp| stamp.queue.checked_sub(1)))
+}
+
+/// What had filled the transmit queue that dropped a packet; `None` if something else did.
+pub(super) fn filled(
+    evidence: &Evidence,
+    journey: &Journey,
+    drop: &PacketDrop,
+) -> Option<Result<QueueWait, &'static str>> {
     let reason = evidence.drop_reason(drop.reason);
     let by_queue = BY_QUEUE.iter().any(|begin| reason.starts_with(begin));
-    let before = || evidence.queues().wait(journey, drop.interface, drop.at.before(FILLED_WITHIN), drop.at);
-    by_queue.then(before).flatten()
+    let (interface, left) = taken_through(journey, drop.interface);
+    let queue = (interface, drop.queue.checked_sub(1).or(left));
+    by_queue.then(|| evidence.queues().wait(queue, drop.at.before(FILLED_WITHIN), drop.at))
+}
+
+/// What had filled the queue behind which the socket of a send call had no room.
+pub(super) fn behind_socket(evidence: &Evidence, call: &SendCall) -> Result<QueueWait, &'static str> {
+    match call.held_at {
+        HeldAt::One(interface) => evidence.queues().behind_socket(interface, call.task.tgid, call.at),
+        HeldAt::None => Err("no answer before it was seen in a queueing discipline then"),
+        HeldAt::Several => Err("answers before it were in the queueing disciplines of several interfaces"),
+    }
 }
 
 fn is_busy(windows: &VecDeque<Arc<QueueFact>>, from: MonoNs, to: MonoNs) -> bool {
@@ -135,6 +191,12 @@ fn overlaps(window: &QueueFact, from: MonoNs, to: MonoNs) -> bool {
 }
 
 impl QueueWait {
+    /// Number of the queue, from 0 on.
+    #[must_use]
+    pub const fn queue(&self) -> u32 {
+        self.id.1
+    }
+
     /// Who sent in all windows together, the one with the most bytes first, and all that was sent.
     pub(crate) fn senders(&self) -> (Vec<(Who, Sent)>, Sent) {
         let mut sums: BTreeMap<&Who, Sent> = BTreeMap::new();
@@ -195,8 +257,7 @@ pub(crate) fn percent(part: u64, of: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Evidence, Queues, percent};
-    use crate::attribution::story;
+    use super::{Evidence, NOT_CARRIED, NOT_COUNTED, NOT_SENT, Queues, SENT_BY_SEVERAL, SEVERAL, percent};
     use crate::clock::MonoNs;
     use crate::event::{InterfaceId, TaskId};
     use crate::sender::{QueueFact, Rest, SenderFact, Sent, Who};
@@ -206,6 +267,12 @@ mod tests {
     fn worker(tid: u32) -> Who {
         let id = TaskId { tgid: 9, tid };
         Who::Task { id, start_time_ns: 1, comm: format!("worker-{tid}"), cgroup: "/app".into(), shared: false }
+    }
+
+    /// A thread of another process.
+    fn other(tid: u32) -> Who {
+        let id = TaskId { tgid: 8, tid };
+        Who::Task { id, start_time_ns: 1, comm: format!("other-{tid}"), cgroup: String::new(), shared: false }
     }
 
     fn window(queue: u32, ms: u64, senders: &[(Who, u64)]) -> QueueFact {
@@ -237,7 +304,7 @@ mod tests {
         for ms in [0, 100, 200, 300] {
             queues.add(&window(0, ms, &[(worker(1), 300), (worker(2), 100)]));
         }
-        let wait = queues.wait(&story::journey(), NIC, MonoNs(150_000_000), MonoNs(250_000_000)).unwrap();
+        let wait = queues.wait((NIC, None), MonoNs(150_000_000), MonoNs(250_000_000)).unwrap();
         let (senders, all) = wait.senders();
         assert_eq!((wait.windows.len(), all.bytes), (2, 800));
         assert_eq!(senders[0], (worker(1), Sent { packets: 6, bytes: 600, error_bytes: 0 }));
@@ -253,7 +320,7 @@ mod tests {
     fn nobody_is_the_offender_where_nobody_sent_more_than_half() {
         let mut queues = Queues::default();
         queues.add(&window(0, 0, &[(worker(1), 400), (worker(2), 400)]));
-        let wait = queues.wait(&story::journey(), NIC, MonoNs(0), MonoNs(1_000_000)).unwrap();
+        let wait = queues.wait((NIC, None), MonoNs(0), MonoNs(1_000_000)).unwrap();
         assert_eq!(
             (wait.offender("eth0".into()).comm.as_str(), wait.offender("eth0".into()).device.as_str()),
             ("", "eth0")
@@ -265,7 +332,24 @@ mod tests {
         let mut queues = Queues::default();
         queues.add(&window(0, 0, &[(worker(1), 400)]));
         queues.add(&window(1, 0, &[(worker(2), 400)]));
-        assert!(queues.wait(&story::journey(), NIC, MonoNs(0), MonoNs(1_000_000)).is_none());
+        let (from, to) = (MonoNs(0), MonoNs(1_000_000));
+        assert_eq!(queues.wait((NIC, None), from, to), Err(SEVERAL));
+        assert_eq!(queues.wait((NIC, Some(1)), from, to).map(|wait| wait.id), Ok((NIC, 1)), "the drop tells it");
+        assert_eq!(queues.wait((NIC, Some(2)), from, to), Err(NOT_CARRIED));
+        assert_eq!(Queues::default().wait((NIC, None), from, to), Err(NOT_COUNTED));
+    }
+
+    #[test]
+    fn behind_a_full_socket_is_the_queue_by_which_its_process_sends() {
+        let mut queues = Queues::default();
+        queues.add(&window(0, 0, &[(worker(1), 100), (other(7), 900)]));
+        queues.add(&window(1, 0, &[(other(7), 400)]));
+        let (mine, at) = (worker(1).task().unwrap().tgid, MonoNs(50_000_000));
+        let wait = queues.behind_socket(NIC, mine, at).unwrap();
+        assert_eq!((wait.id, wait.offender("eth0".into()).comm.as_str()), ((NIC, 0), "other-7"));
+        assert_eq!(queues.behind_socket(NIC, 8, at), Err(SENT_BY_SEVERAL));
+        assert_eq!(queues.behind_socket(NIC, 77, at), Err(NOT_SENT));
+        assert_eq!(queues.behind_socket(NIC, mine, MonoNs(900_000_000)), Err(NOT_COUNTED));
     }
 
     #[test]

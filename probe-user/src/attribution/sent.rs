@@ -1,7 +1,8 @@
 //! What send calls returned: those that failed, and those within which a packet was dropped.
 
-use crate::clock::MonoNs;
-use crate::event::{Event, TaskId};
+use crate::clock::{DurNs, MonoNs};
+use crate::event::{Event, InterfaceId, TaskId};
+use probe_wire::QdiscBody;
 use std::collections::{HashMap, VecDeque};
 
 /// Most calls kept; the oldest go.
@@ -10,6 +11,23 @@ const MAX_CALLS: usize = 16_384;
 const MAX_LOOKED_AT: usize = 1_024;
 /// Most threads whose last call is remembered.
 const MAX_SENDERS: usize = 4_096;
+
+/// Most packets of checks in queueing disciplines that are remembered.
+const MAX_HELD: usize = 16_384;
+/// None stays there for longer; the record of its leaving is missing.
+const LONGEST_STAY: DurNs = DurNs::from_secs(5);
+
+/// At which interfaces queueing disciplines hold packets of checks.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HeldAt {
+    /// At none, as far as was seen.
+    #[default]
+    None,
+    /// At this one alone.
+    One(InterfaceId),
+    /// At several.
+    Several,
+}
 
 /// A send call that failed, or within which a packet was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +45,8 @@ pub(super) struct SendCall {
     /// When the thread read the only check that it has read since its send call before; `None` if it
     /// has read several, or none.
     pub(super) read_at: Option<MonoNs>,
+    /// Where packets of checks waited to leave when it returned, if it failed.
+    pub(super) held_at: HeldAt,
 }
 
 /// What a thread has done since its last send call.
@@ -43,6 +63,8 @@ struct Sender {
 pub(super) struct SendCalls {
     calls: VecDeque<SendCall>,
     senders: HashMap<TaskId, Sender>,
+    /// Packets in queueing disciplines, by address: since when, and at which interface.
+    held: HashMap<u64, (MonoNs, InterfaceId)>,
 }
 
 impl SendCalls {
@@ -76,7 +98,28 @@ impl SendCalls {
             self.calls.pop_front();
         }
         let (at, task) = (event.at, event.task);
-        self.calls.push_back(SendCall { at, task, result, after, dropped_at, read_at });
+        let held_at = if result < 0 { self.held_at(at) } else { HeldAt::None };
+        self.calls.push_back(SendCall { at, task, result, after, dropped_at, read_at, held_at });
+    }
+
+    /// A packet of a check waits in a queueing discipline from here on.
+    pub(super) fn enters(&mut self, at: MonoNs, body: &QdiscBody) {
+        if self.held.len() >= MAX_HELD {
+            self.held.clear();
+        }
+        self.held.insert(body.skb, (at, InterfaceId { netns: body.netns, ifindex: body.ifindex }));
+    }
+
+    /// A packet is in no queueing discipline any more.
+    pub(super) fn leaves(&mut self, skb: u64) {
+        self.held.remove(&skb);
+    }
+
+    fn held_at(&mut self, at: MonoNs) -> HeldAt {
+        self.held.retain(|_, (since, _)| at.since(*since) <= LONGEST_STAY);
+        let mut interfaces = self.held.values().map(|(_, interface)| *interface);
+        let Some(first) = interfaces.next() else { return HeldAt::None };
+        if interfaces.all(|other| other == first) { HeldAt::One(first) } else { HeldAt::Several }
     }
 
     fn sender(&mut self, task: TaskId) -> &mut Sender {

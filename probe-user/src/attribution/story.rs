@@ -9,12 +9,14 @@ use crate::event::{
     Body, Event, Fact, InterfaceFact, InterfaceId, InterfaceRole, RunFact, TaskFact, TaskId, Threshold,
 };
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, QdiscStay, Refusal, Stage, Stamp};
+use crate::sender::{QueueFact, Rest, SenderFact, Sent as SentBytes, Who};
 use probe_wire::{
     BackendRxBody, BlockRequestBody, CpuAccount, DROP_OF_PORT, DROP_OF_PORT_LAST, DirtiedBody, DropBody, FileWaitBody,
     FutexWaitBody, GuestExitsBody, Interrupt, LockSpinBody, NeighbourBody, OtherCallBody, PacketBody, QdiscBody,
     RanBody, ReclaimBody, STACK_DEPTH, SendHeldBody, Sighting, SockCallBody, SockEnqueueBody, SoftirqBody,
     SoftirqWaitBody, SwitchInBody, SwitchOutBody, TaskExitBody, TaskForkBody, WakingBody,
 };
+use zerocopy::FromZeros as _;
 
 pub(crate) const MS: u64 = 1_000;
 pub(crate) const SECOND: u64 = 1_000_000;
@@ -748,7 +750,8 @@ impl Story {
             sighting,
             signature_known: DROP_OF_PORT,
             own: 0,
-            reserved: [0; 6],
+            queue_mapping: 0,
+            reserved: [0; 4],
         };
         self.push(us, HOG, 4, Body::Drop(body))
     }
@@ -783,6 +786,41 @@ impl Story {
         let stay = QdiscStay { entered_at: at(from), entered, left_at: Some(at(to)), left: Some(left) };
         self.journey.qdisc.push(stay);
         self
+    }
+
+    /// A packet of another check is in a queueing discipline of a device.
+    pub(crate) fn holds_another(&mut self, device: InterfaceId, (from, to): (u64, u64)) -> &mut Self {
+        let (skb, kind) = (from, comm("tbf"));
+        let body = QdiscBody { skb, netns: device.netns, ifindex: device.ifindex, kind, ..QdiscBody::new_zeroed() };
+        self.push(from, HOG, 4, Body::QdiscEnqueue(body)).push(to, HOG, 4, Body::QdiscDequeue(body))
+    }
+
+    /// Threads send so many bytes by a queue of the NIC.
+    pub(crate) fn carries(&mut self, queue: u32, (from, to): (u64, u64), senders: &[(Actor, u64)]) -> &mut Self {
+        let sender = |(who, bytes): &(Actor, u64)| SenderFact {
+            who: Who::Task {
+                id: who.id(),
+                start_time_ns: who.start(),
+                comm: who.2.to_owned(),
+                cgroup: String::new(),
+                shared: false,
+            },
+            sent: SentBytes { packets: 1, bytes: *bytes, error_bytes: 0 },
+            flows: Vec::new(),
+            flow_count: 1,
+            flows_sampled: false,
+        };
+        let fact = QueueFact {
+            interface: ETH,
+            queue,
+            from: at(from),
+            to: at(to),
+            cpus: vec![(0, 1)],
+            senders: senders.iter().map(sender).collect(),
+            rest: Rest::default(),
+            uncounted: SentBytes::default(),
+        };
+        self.fact(to, Fact::Queue(Box::new(fact)))
     }
 
     /// Hands the events over in the order of their time; of one instant, as they were told.

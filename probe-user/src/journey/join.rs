@@ -311,6 +311,7 @@ impl Correlator {
             interface,
             reply: half == Phase::Reply,
             task: if event.softirq == 0 { event.task } else { TaskId::default() },
+            queue: body.queue_mapping.into(),
         };
         let check = &mut self.checks[slot];
         if check.drops().len() < MAX_DROPS {

@@ -110,6 +110,9 @@ pub struct PacketDrop {
     pub reply: bool,
     /// The thread that dropped it in a call of its own; zeros if a softirq did.
     pub task: TaskId,
+    /// The queue that it was mapped to, plus 1, 0 if unknown: once it was in a queueing discipline, the
+    /// transmit queue.
+    pub queue: u32,
 }
 
 /// A connection request that its listener had no room for: the kernel ignored it.

@@ -205,7 +205,8 @@ impl Scene {
             sighting: sighting.copied().unwrap_or_default(),
             signature_known: sighting.map_or(DROP_UNPARSED, |_| 1),
             own: 0,
-            reserved: [0; 6],
+            queue_mapping: 0,
+            reserved: [0; 4],
         };
         self.add(at, SOFTIRQ, 4, Body::Drop(body))
     }

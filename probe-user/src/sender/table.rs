@@ -96,6 +96,14 @@ pub struct QueueShare {
 }
 
 impl QueueShare {
+    /// What the queue of one wait carried.
+    #[must_use]
+    pub(crate) fn of(wait: &QueueWait) -> Option<Self> {
+        let mut table = QueueTable::default();
+        table.push(std::slice::from_ref(wait));
+        table.shares().pop()
+    }
+
     /// Queues that carried nothing meanwhile.
     #[must_use]
     pub fn idle_queues(&self) -> Vec<u32> {

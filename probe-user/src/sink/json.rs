@@ -5,7 +5,7 @@
 
 use super::counters::CountersField;
 use super::losses::LossesField;
-use super::queue::QueueLine;
+use super::queue::{FillerField, QueueLine};
 use super::receive::ReceiveLine;
 use super::{Context, Names, Sink};
 use crate::attribution::{
@@ -222,12 +222,20 @@ struct LostAtField {
     counter: Option<&'static str>,
     send_result: Option<String>,
     send_tid: u32,
+    queue: Option<u32>,
+    senders: Vec<FillerField>,
+    senders_unknown: Option<&'static str>,
 }
 
 impl LostAtField {
     fn new(lost: &LostAt, names: &Names) -> Self {
         let LossPlaceRow { name, meaning, counter, .. } = lost.place.row();
         let drop = lost.drop.as_ref();
+        let (filled, unknown) = match &lost.filled {
+            Some(Ok(wait)) => (Some(wait), None),
+            Some(Err(reason)) => (None, Some(*reason)),
+            None => (None, None),
+        };
         Self {
             place: name,
             meaning,
@@ -241,6 +249,9 @@ impl LostAtField {
             counter: Some(*counter).filter(|counter| !counter.is_empty()),
             send_result: lost.sent.map(|sent| sent.to_string()),
             send_tid: lost.sender.tid,
+            queue: filled.map(|wait| wait.queue()),
+            senders: filled.map(|wait| FillerField::all(wait, names)).unwrap_or_default(),
+            senders_unknown: unknown,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Who filled a transmit queue, as a line of JSON.
 
 use super::Names;
+use crate::attribution::QueueWait;
 use crate::event::InterfaceId;
 use crate::sender::{Advice, FlowFact, QueueShare, SenderShare, Who};
 use serde::Serialize;
@@ -143,6 +144,40 @@ impl SenderField {
             }
             Who::Unknown => plain("unknown"),
         }
+    }
+}
+
+/// One of those that filled the queue in which a check was lost.
+#[derive(Serialize)]
+pub(super) struct FillerField {
+    kind: &'static str,
+    comm: String,
+    tgid: u32,
+    tid: u32,
+    cgroup: String,
+    came_in: Option<String>,
+    share: f64,
+    share_error: f64,
+    source: Option<String>,
+    destination: Option<String>,
+}
+
+impl FillerField {
+    /// Who filled a queue, the one with the most bytes first; at most 16.
+    pub(super) fn all(wait: &QueueWait, names: &Names) -> Vec<Self> {
+        let share = QueueShare::of(wait);
+        let fields = |share: &QueueShare| {
+            let senders = share.senders.iter().map(|sender| SenderField::new(sender, share, names));
+            senders.map(Self::of).collect()
+        };
+        share.as_ref().map(fields).unwrap_or_default()
+    }
+
+    fn of(sender: SenderField) -> Self {
+        let SenderField { kind, comm, tgid, tid, cgroup, came_in, share, share_error, flows, .. } = sender;
+        let flow = flows.into_iter().next();
+        let (source, destination) = flow.map(|flow| (flow.source, flow.destination)).unzip();
+        Self { kind, comm, tgid, tid, cgroup, came_in, share, share_error, source, destination }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::Names;
 use crate::attribution::{
     Absence, Cause, Condition, Entry, Episode, EpisodeCause, Gap, Judged, Lapse, Ledger, LossPlace, LostAt, Offender,
-    Sent, Service, Stall, StalledVm, Stay, Verdict, Victim,
+    QueueWait, Sent, Service, Stall, StalledVm, Stay, Verdict, Victim,
 };
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::counters::{Counted, Counts, Hardware, Sum, Unavailable};
@@ -13,9 +13,10 @@ use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective,
 use crate::loss::{CpuLoss, KindLoss, LossReport, SkippedRuns};
 use crate::pipeline::Output;
 use crate::receive::{Keeper, ReceiveShare};
-use crate::sender::{FlowFact, QueueShare, SenderShare, Sent as SentBytes, Who};
+use crate::sender::{FlowFact, QueueFact, QueueShare, Rest, SenderFact, SenderShare, Sent as SentBytes, Who};
 use crate::summary::{Losses, RunSummary};
 use probe_wire::Sighting;
+use std::sync::Arc;
 
 const START: u64 = 1_000_000_000;
 const TAP: InterfaceId = InterfaceId { netns: 1, ifindex: 3 };
@@ -161,7 +162,32 @@ fn lost_at(drops: Vec<PacketDrop>) -> LostAt {
         interface: TAP,
         sent: Some(Sent::Success),
         sender: TaskId { tgid: 10, tid: 12 },
+        filled: Some(Ok(full_queue())),
     }
+}
+
+/// A queue that one worker had filled.
+fn full_queue() -> QueueWait {
+    let sent = SentBytes { packets: 4, bytes: 4_000, error_bytes: 0 };
+    let flow = FlowFact { source_port: 5_000, protocol: 17, sent, ..FlowFact::default() };
+    let (id, comm, cgroup) = (TaskId { tgid: 10, tid: 11 }, "worker\u{1b}[2J".to_owned(), "/pod".to_owned());
+    let window = QueueFact {
+        interface: TAP,
+        queue: 0,
+        from: MonoNs(START),
+        to: MonoNs(START + 3_000),
+        cpus: vec![(1, 4)],
+        senders: vec![SenderFact {
+            who: Who::Task { id, start_time_ns: 1, comm, cgroup, shared: false },
+            sent,
+            flows: vec![flow],
+            flow_count: 1,
+            flows_sampled: false,
+        }],
+        rest: Rest::default(),
+        uncounted: SentBytes::default(),
+    };
+    QueueWait { id: (TAP, 0), time: DurNs(3_000), windows: vec![Arc::new(window)], busy: vec![0] }
 }
 
 /// Lost, and nothing is known of how.

@@ -167,8 +167,8 @@ fn device(leg: &Leg<'_>, drop: &PacketDrop) -> Offender {
 fn full_queue(leg: &Leg<'_>, drop: &PacketDrop) -> (Option<Offender>, Option<String>) {
     let Offender { device, .. } = device(leg, drop);
     match queue::filled(leg.evidence, leg.journey, drop) {
-        Some(wait) => (Some(wait.offender(device)), Some(wait.sentence(leg.evidence))),
-        None => (Some(Offender { device, ..Offender::default() }), None),
+        Some(Ok(wait)) => (Some(wait.offender(device)), Some(wait.sentence(leg.evidence))),
+        Some(Err(_)) | None => (Some(Offender { device, ..Offender::default() }), None),
     }
 }
 

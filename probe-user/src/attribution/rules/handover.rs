@@ -9,6 +9,7 @@ use crate::attribution::evidence::Evidence;
 use crate::attribution::flow::Flow;
 use crate::attribution::piece::{Charge, Piece};
 use crate::attribution::place::Sent;
+use crate::attribution::sent::SendCall;
 use crate::attribution::thread::{Interval, State, Wake};
 use crate::attribution::walk::is_in_doubt;
 use crate::clock::{DurNs, MonoNs};
@@ -62,7 +63,16 @@ fn refused(leg: &Leg<'_>) -> Option<Piece> {
         return Some(Piece::unexplained(leg.from, leg.to, leg.span, reason));
     };
     let charge = Charge::new(Cause::AppSocketQueue, Some(leg.evidence.offender(call.task, call.at)), fact);
-    Some(Piece::charged(leg.from, leg.to, leg.span, charge.meaning(NO_ROOM)))
+    let charge = charge.with(Some(behind_what(leg, call))).meaning(NO_ROOM);
+    Some(Piece::charged(leg.from, leg.to, leg.span, charge))
+}
+
+/// Behind what its socket had no room.
+fn behind_what(leg: &Leg<'_>, call: &SendCall) -> String {
+    match lost::behind(leg, call) {
+        Ok(wait) => format!("answers before it waited in a queueing discipline: {}", wait.sentence(leg.evidence)),
+        Err(reason) => format!("who filled what its socket waits for is not known: {reason}"),
+    }
 }
 
 /// With the threads that serve it.

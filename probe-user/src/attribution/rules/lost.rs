@@ -2,6 +2,7 @@
 
 use super::{Leg, drops, vm};
 use crate::attribution::place::{LossPlace, LostAt, Sent};
+use crate::attribution::queue::{self, QueueWait};
 use crate::attribution::sent::SendCall;
 use crate::event::{InterfaceId, TaskId};
 use crate::journey::{Outcome, PacketDrop, Perspective, Span, Stage};
@@ -25,13 +26,38 @@ fn at_drop(leg: &Leg<'_>, drop: &PacketDrop) -> LostAt {
         reply: drop.reply,
         drop: Some(drop.clone()),
         interface: if drop.interface.ifindex == 0 { leg.start.interface } else { drop.interface },
+        filled: queue::filled(leg.evidence, leg.journey, drop),
         ..ended(leg, LossPlace::Elsewhere, call)
     }
 }
 
 fn without_drop(leg: &Leg<'_>) -> LostAt {
     let refused = refused(leg);
-    ended(leg, place(leg, refused), refused)
+    let place = place(leg, refused);
+    LostAt { filled: filled(leg, place, refused), ..ended(leg, place, refused) }
+}
+
+/// Why nobody but the socket's own threads is named.
+const OWN_DATA: &str = "of a stream, the socket holds what its own threads sent before";
+
+/// Who filled what had no room for its answer, or still holds it.
+fn filled(leg: &Leg<'_>, place: LossPlace, refused: Option<&SendCall>) -> Option<Result<QueueWait, &'static str>> {
+    match (place, refused) {
+        (LossPlace::SendBuffer, Some(call)) => Some(behind(leg, call)),
+        (LossPlace::SendBuffer, None) => Some(Err(OWN_DATA)),
+        (LossPlace::Qdisc, _) => {
+            let stay = leg.journey.qdisc.iter().rfind(|stay| stay.left_at.is_none())?;
+            let through = queue::taken_through(leg.journey, stay.interface());
+            Some(leg.evidence.queues().wait(through, stay.entered_at, leg.to))
+        }
+        _ => None,
+    }
+}
+
+/// Who filled the queue behind which the socket had no room.
+pub(super) fn behind(leg: &Leg<'_>, call: &SendCall) -> Result<QueueWait, &'static str> {
+    let wait = queue::behind_socket(leg.evidence, call)?;
+    Ok(QueueWait { time: call.at.since(leg.from), ..wait })
 }
 
 fn ended(leg: &Leg<'_>, place: LossPlace, call: Option<&SendCall>) -> LostAt {
@@ -45,6 +71,7 @@ fn ended(leg: &Leg<'_>, place: LossPlace, call: Option<&SendCall>) -> LostAt {
         interface: device(leg),
         sent: call.map(|call| Sent::of(call.result)),
         sender: call.map_or_else(TaskId::default, |call| call.task),
+        filled: None,
     }
 }
 

@@ -7,6 +7,7 @@ use crate::attribution::evidence::text;
 use crate::attribution::held::{HeldBy, HeldSend};
 use crate::attribution::ledger::Offender;
 use crate::attribution::piece::{Charge, Piece};
+use crate::attribution::queue::taken_through;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::InterfaceId;
 use crate::journey::{QdiscStay, Stage};
@@ -158,7 +159,7 @@ fn stay_piece(leg: &Leg<'_>, stay: &QdiscStay, from: MonoNs, to: MonoNs) -> Piec
     let waited = format!("waited {} in {}", to.since(from), name(leg, &stay.entered));
     let shared = queue_facts(leg, stay);
     let id = stay.interface();
-    let filled = leg.evidence.queues().wait(leg.journey, id, from, to);
+    let filled = leg.evidence.queues().wait(taken_through(leg.journey, id), from, to).ok();
     let filled_by = filled.as_ref().map(|wait| wait.sentence(leg.evidence));
     let charge = |cause, device: String, fact: String| {
         let offender = match &filled {

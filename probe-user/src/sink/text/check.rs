@@ -77,7 +77,7 @@ fn conclusion(line: Line, judged: &Judged) -> Line {
     }
 }
 
-/// The place, the device, the last stage, and what the sender was told.
+/// The place, the device, the last stage, what the sender was told, and why nobody is named who filled it.
 pub(crate) fn lost_sentence(lost: &LostAt, names: &Names) -> String {
     let device = names.interface(lost.interface).map_or(String::new(), |interface| format!(" at {}", interface.name));
     let sent = match lost.sent {
@@ -85,8 +85,12 @@ pub(crate) fn lost_sentence(lost: &LostAt, names: &Names) -> String {
         Some(failed @ Sent::Failed(_)) => format!("; the send call failed with {failed}"),
         None => String::new(),
     };
+    let unknown = match lost.filled {
+        Some(Err(reason)) => format!("; who filled it is not known: {reason}"),
+        Some(Ok(_)) | None => String::new(),
+    };
     let (place, stage) = (lost.place.row(), lost.stage.name());
-    format!("{}{device}, last stage {stage}: {}{sent}", place.name, place.meaning)
+    format!("{}{device}, last stage {stage}: {}{sent}{unknown}", place.name, place.meaning)
 }
 
 /// What makes a check the same as another to a reader.
