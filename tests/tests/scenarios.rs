@@ -213,6 +213,7 @@ scenarios! {
     a_guest_s_half_is_joined_while_it_is_told: "guest-lock-held-live",
     softirq_on_the_worker_s_cpu_is_inside_the_guest: "guest-softirq-on-worker-cpu",
     a_crowd_on_the_worker_s_cpu_is_inside_the_guest: "guest-crowd-on-worker-cpu",
+    workers_that_share_a_queue_and_a_cpu_are_told_at_once: "workers-share-queue-and-cpu",
 }
 
 /// Cases that are left to `lab run` and `lab score`, and why.

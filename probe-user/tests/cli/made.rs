@@ -171,7 +171,8 @@ impl Made {
                 sighting: sighting(check, true),
                 signature_known: 1,
                 own: 0,
-                reserved: [0; 6],
+                queue_mapping: 0,
+                reserved: [0; 4],
             }),
         );
     }

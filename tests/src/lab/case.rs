@@ -7,6 +7,7 @@ use super::firewall::Rules;
 use super::need::{Module, Need};
 use super::path::{PathFault, Place};
 use super::receive::ReceiveFault;
+use super::receiving::Kept;
 use super::software::{Real, Software};
 use super::truth::Counter;
 use super::vmm::{Guest, Part};
@@ -64,6 +65,12 @@ pub struct Case {
     pub part: Option<&'static str>,
     /// The shares of the queue's senders must be those that the senders counted themselves.
     pub senders: bool,
+    /// Who must be named, or not, as what kept the CPU that receives from doing so.
+    pub kept: Option<Kept>,
+    /// Of lost checks, the threads of the fault must be named as those who had filled this transmit queue.
+    pub filled: Option<u32>,
+    /// Of two faults, each must be told with all that is known of it: see [`picture`](super::picture).
+    pub picture: bool,
     /// The place at which every lost check must be said to have ended, and what the sender's call
     /// must be said to have returned.
     pub lost_at: Option<LostAt>,
@@ -232,6 +239,9 @@ pub enum Fault {
         /// The bulk traffic has a queue of its own.
         apart: bool,
     },
+    /// Four workers share the only one of the NIC's two transmit queues that is in use, behind which a
+    /// shaper drops what finds no room; later, datagrams for nobody come in, all on CPU 1.
+    QueueThenStorm,
     /// The client's host sends other datagrams to the server's port as well.
     Rush {
         /// How many.
@@ -443,6 +453,9 @@ const QUIET: Case = Case {
     none_waits: false,
     part: None,
     senders: false,
+    kept: None,
+    picture: false,
+    filled: None,
     lost_at: None,
     ring_size: None,
     needs: Need::NOTHING,
@@ -747,6 +760,7 @@ pub const CASES: &[Case] = &[
         expect: Expect { slow: &["nic.qdisc"], lost: &["nic.drop"], offender: Some(PNIC), beside: &[], at_least: 5 },
         twin_of: Some("shaper"),
         proof: Counter::QdiscDrops,
+        filled: Some(0),
         lost_at: Some(LostAt { place: "qdisc", sent: Some("success") }),
         ..QUIET
     },
@@ -2037,6 +2051,7 @@ pub const CASES: &[Case] = &[
         twin_of: Some("reply-refused"),
         proof: Counter::SendBufferErrors,
         lost_at: Some(LostAt { place: "send_buffer", sent: Some("EAGAIN") }),
+        filled: Some(0),
         ..QUIET
     },
     Case {
@@ -2145,6 +2160,7 @@ pub const CASES: &[Case] = &[
         expect: Expect { offender: None, ..slow(&["nic.rx_softirq"], "") },
         twin_of: Some("worker-starved-where-received"),
         proof: Counter::SoftirqThreadRunDelay,
+        kept: Some(Kept::By("batch-report")),
         ..QUIET
     },
     Case {
@@ -2157,6 +2173,7 @@ pub const CASES: &[Case] = &[
         expect: slow(&["app.runqueue"], "batch-report"),
         twin_of: Some("ksoftirqd-starved"),
         proof: Counter::RunDelay,
+        kept: Some(Kept::NotBy("batch-report")),
         ..QUIET
     },
     Case {
@@ -2170,6 +2187,7 @@ pub const CASES: &[Case] = &[
         expect: slow(&["nic.rx_softirq"], "inventory"),
         twin_of: Some("kernel-read-on-worker-cpu"),
         proof: Counter::TroublemakerKernelTime,
+        kept: Some(Kept::By("inventory")),
         ..QUIET
     },
     Case {
@@ -2182,6 +2200,7 @@ pub const CASES: &[Case] = &[
         expect: slow(&["app.runqueue"], "inventory"),
         twin_of: Some("long-kernel-read"),
         proof: Counter::TroublemakerKernelTime,
+        kept: Some(Kept::NotBy("inventory")),
         ..QUIET
     },
     Case {
@@ -2512,6 +2531,28 @@ pub const CASES: &[Case] = &[
         none_waits: true,
         ..GUEST
     },
+    Case {
+        name: "workers-share-queue-and-cpu",
+        claim: "four workers share a transmit queue that drops what their calls were told is sent, and later all \
+                packets are received on the CPU of the serving thread",
+        shape: Shape::TwoQueues,
+        server: Server::Process(Process { work_us: 4_000, cpu: Some(1), ..ECHO }),
+        fault: Fault::QueueThenStorm,
+        fault_ms: 800,
+        expect: Expect {
+            slow: &["nic.qdisc", "host.cpu_gap"],
+            lost: &["nic.drop"],
+            offender: None,
+            beside: WORK_IN_TURN,
+            at_least: 5,
+        },
+        twin_of: Some("queue-shared"),
+        proof: Counter::SendBufferErrors,
+        picture: true,
+        filled: Some(0),
+        lost_at: Some(LostAt { place: "qdisc", sent: Some("success") }),
+        ..QUIET
+    },
 ];
 
 /// The case with this name.
@@ -2539,6 +2580,7 @@ impl Fault {
             Self::Hogs { .. }
                 | Self::Quota { .. }
                 | Self::ReceiveStorm { .. }
+                | Self::QueueThenStorm
                 | Self::RealtimeHog
                 | Self::NeighbourGuest
         )

@@ -25,6 +25,10 @@ const TIDY_PATIENCE: Duration = Duration::from_secs(15);
 /// Until a real server is ready, some of which make a database first, or a disk, which the kernel
 /// looks at first.
 const START_PATIENCE: Duration = Duration::from_secs(40);
+/// Room of a transmit queue that drops, packets, and the rate at which it is emptied, Mbit/s: what has
+/// found room waits for 48 ms.
+const SHARED_QUEUE_PACKETS: u32 = 60;
+const SHARED_QUEUE_MBIT: u32 = 10;
 /// Places of a short ring of a tap.
 const SHORT_RING: u32 = 4;
 
@@ -275,7 +279,12 @@ pub(super) fn start_troublemaker(
             path::start_behind_shaper(launcher, world, PNIC, sockets, shaper_mbit, &queue).map(Some)
         }
         Fault::QueueFlood { sockets, shaper_mbit, apart } => {
-            start_queue_flood(launcher, world, (sockets, shaper_mbit, apart)).map(Some)
+            let args = ["--mixed".to_owned()];
+            start_queue_flood(launcher, world, (sockets, shaper_mbit, apart), (None, 1), args).map(Some)
+        }
+        Fault::QueueThenStorm => {
+            let room = Some(SHARED_QUEUE_PACKETS);
+            start_queue_flood(launcher, world, (4, SHARED_QUEUE_MBIT, false), (room, 0), [""; 0]).map(Some)
         }
         Fault::Path(fault) => fault.prepare(launcher, world),
         Fault::Receive(fault) => fault.start(launcher, world).map(Some),
@@ -305,16 +314,36 @@ fn start_asking(launcher: &Launcher, world: &World, how: [(&str, u64); 3]) -> Re
     launcher.role(&leash, "ping", args)
 }
 
-/// Bulk traffic from CPU 1, through a queue of its own or that of the checks, which come from CPU 0.
+/// Whoever makes trouble as well.
+pub(super) fn start_accomplice(launcher: &Launcher, case: &Case, world: &World) -> Result<Option<Process>> {
+    match case.fault {
+        Fault::Receive(fault) => fault.start_accomplice(launcher),
+        Fault::QueueThenStorm => {
+            let rate = ["--sockets=1", "--burst=24", "--mbit=10"].map(str::to_owned);
+            start_storm(launcher, world, rate).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Bulk traffic from one CPU, through a queue of its own or that of the checks, which come from CPU 0 or
+/// have no queue of their own. A shaper has room for so many packets, or for all.
 fn start_queue_flood(
     launcher: &Launcher,
     world: &World,
     (sockets, shaper_mbit, apart): (usize, u32, bool),
+    (room, cpu): (Option<u32>, usize),
+    more: impl IntoIterator<Item = impl Into<String>>,
 ) -> Result<Process> {
     world.host.run("tc", &format!("qdisc add dev {PNIC} root handle 1: mq"))?;
     for queue in 1..=2 {
-        let rate = format!("rate {shaper_mbit}mbit burst 3000 limit 1000000");
+        let limit = if room.is_some() { 3_000 } else { 1_000_000 };
+        let rate = format!("rate {shaper_mbit}mbit burst 3000 limit {limit}");
         world.host.run("tc", &format!("qdisc add dev {PNIC} parent 1:{queue} handle 1{queue}: tbf {rate}"))?;
+        if let Some(packets) = room {
+            let inner = format!("parent 1{queue}:1 handle 11{queue}: pfifo limit {packets}");
+            world.host.run("tc", &format!("qdisc add dev {PNIC} {inner}"))?;
+        }
     }
     device::send_by(&world.host, PNIC, 0, if apart { 1 } else { 3 })?;
     device::send_by(&world.host, PNIC, 1, if apart { 2 } else { 0 })?;
@@ -322,10 +351,9 @@ fn start_queue_flood(
         format!("--to={}:9", world.client_address()),
         format!("--sockets={sockets}"),
         format!("--mbit={}", 2 * shaper_mbit),
-        "--mixed".to_owned(),
     ];
-    let leash = Leash { cpu: Some(1), nice: Some(-10), ..world.host.leash() };
-    launcher.role(&leash, "flood", args)
+    let leash = Leash { cpu: Some(cpu), nice: Some(-10), ..world.host.leash() };
+    launcher.role(&leash, "flood", args.into_iter().chain(more.into_iter().map(Into::into)))
 }
 
 /// More for the pod than its kernel thread can receive.

@@ -16,6 +16,8 @@ pub enum Line {
     Episode(Episode),
     /// Who filled a transmit queue in which checks waited.
     Queue(Queue),
+    /// What slow checks lost to a CPU that was behind with receiving.
+    Receive(Receive),
     /// Where the halves of a VM's checks went.
     Join(Join),
     /// Every record accounted for.
@@ -50,7 +52,7 @@ pub struct Journey {
     pub verdict: Verdict,
     /// Where it ended, if it is lost.
     #[serde(default, rename = "loss")]
-    pub lost_at: Option<LostAt>,
+    pub lost_at: Option<Box<LostAt>>,
     /// What is known of its half inside the guest, if halves were joined.
     #[serde(default)]
     pub guest: Option<Box<GuestHalf>>,
@@ -117,7 +119,7 @@ impl Halves {
 }
 
 /// Where a lost check ended.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct LostAt {
     /// The place.
     pub place: String,
@@ -125,6 +127,26 @@ pub struct LostAt {
     pub stage: String,
     /// What the sender's call returned.
     pub send_result: Option<String>,
+    /// The transmit queue that was full.
+    #[serde(default)]
+    pub queue: Option<u32>,
+    /// Who had filled it.
+    #[serde(default)]
+    pub senders: Vec<Filler>,
+    /// Why that is not known.
+    #[serde(default)]
+    pub senders_unknown: Option<String>,
+}
+
+/// One of those who filled a queue.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Filler {
+    /// Its name.
+    pub comm: String,
+    /// Thread.
+    pub tid: u32,
+    /// Its part of the bytes.
+    pub share: f64,
 }
 
 /// A stage that was passed.
@@ -164,6 +186,8 @@ pub struct Queue {
     pub senders: Vec<QueueSender>,
     /// Queues beside it that carried nothing.
     pub idle_queues: Vec<u32>,
+    /// What would relieve it.
+    pub advice: Vec<Advice>,
 }
 
 /// What one sender sent.
@@ -175,6 +199,50 @@ pub struct QueueSender {
     pub tid: u32,
     /// Bytes.
     pub bytes: u64,
+}
+
+/// What slow checks lost to a CPU that was behind with receiving.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Receive {
+    /// The CPU.
+    pub cpu: u32,
+    /// How long they waited for it.
+    pub late_ns: u64,
+    /// What it took of the time of threads that served them.
+    pub taken_ns: u64,
+    /// Those threads.
+    pub workers: Vec<Worker>,
+    /// Who kept it from receiving.
+    pub keepers: Vec<Keeper>,
+    /// What would relieve it.
+    pub advice: Vec<Advice>,
+}
+
+/// A thread that served checks.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Worker {
+    /// Its name.
+    pub comm: String,
+}
+
+/// A thread that kept a CPU from receiving.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Keeper {
+    /// Its name.
+    pub comm: String,
+    /// Thread.
+    pub tid: u32,
+    /// cgroup.
+    pub cgroup: String,
+    /// For how long.
+    pub ns: u64,
+}
+
+/// What would relieve a queue or a CPU.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Advice {
+    /// What to do.
+    pub step: String,
 }
 
 /// Who is behind a cause.

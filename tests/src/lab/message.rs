@@ -68,6 +68,17 @@ pub enum Announcement {
     Counted(Counts),
     /// What a thread of the fault has sent.
     Sent(Sent),
+    /// For how long a thread of the fault computed.
+    Ran(Ran),
+}
+
+/// For how long a thread computed while nothing interrupted it, by its own clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ran {
+    /// Thread.
+    pub tid: u32,
+    /// How long.
+    pub ns: u64,
 }
 
 /// What a guest's kernel has counted since it was booted.

@@ -1,13 +1,13 @@
 //! One run of one case: world, quiet control period, fault, recovery.
 
 use super::case::{Case, Fault, Server};
-use super::cast::{Disk, start_client, start_server, start_shipper, start_troublemaker};
+use super::cast::{Disk, start_accomplice, start_client, start_server, start_shipper, start_troublemaker};
 use super::cgroup::{CpuGroup, FreezerGroup, IoGroup, MemoryGroup};
 use super::clock::{mono_ns, wall_offset_ns};
 use super::firewall;
 use super::halves::{Halves, Inside};
 use super::machine::Machine;
-use super::message::{Announcement, Check, Counts, Order, Sent};
+use super::message::{Announcement, Check, Counts, Order, Ran, Sent};
 use super::process::{Launcher, Process};
 use super::truth::{Counter, Proof};
 use super::vmm::threads::Threads;
@@ -52,6 +52,10 @@ pub struct Observed {
     pub checks: Vec<Check>,
     /// What the threads of the fault sent, by their own counts.
     pub sent: Vec<Sent>,
+    /// For how long they computed, likewise.
+    pub ran: Vec<Ran>,
+    /// When the second fault began, of two. `CLOCK_MONOTONIC`.
+    pub second_began_ns: u64,
     /// When the fault lasted.
     pub window: Window,
     /// 95th percentile of the quiet control period, ns.
@@ -105,6 +109,8 @@ pub struct Rig {
     window: Window,
     overdue_ns: u64,
     sent: Vec<Sent>,
+    ran: Vec<Ran>,
+    second_began_ns: u64,
 }
 
 /// Runs a case, with whylag watching if there is an `attach`.
@@ -142,6 +148,8 @@ pub fn run(launcher: &Launcher, case: &Case, attach: Option<&Attach>) -> Result<
         told_live,
         checks: rig.checks,
         sent: rig.sent,
+        ran: rig.ran,
+        second_began_ns: rig.second_began_ns,
         window: rig.window,
         control_p95_ns,
         proof: Proof { moved, at_least: case.proof.at_least(case.fault_ms) },
@@ -197,10 +205,7 @@ impl Rig {
             Some(shipper) => Some(shipper),
             None => start_troublemaker(launcher, case, &world, &server)?,
         };
-        let accomplice = match case.fault {
-            Fault::Receive(fault) => fault.start_accomplice(launcher)?,
-            _ => None,
-        };
+        let accomplice = start_accomplice(launcher, case, &world)?;
         let group = match case.fault {
             Fault::Quota { .. } => Some(CpuGroup::create()?),
             _ => None,
@@ -219,7 +224,7 @@ impl Rig {
         let whylag = attach.map(|attach| attach.start(launcher, &world, case)).transpose()?;
         let client = early.map_or_else(|| start_client(launcher, case, &world), Ok)?;
         let (checks, window) = (Vec::new(), Window::default());
-        let (case, overdue_ns, sent) = (*case, 0, Vec::new());
+        let (case, overdue_ns, sent, ran) = (*case, 0, Vec::new(), Vec::new());
         Ok(Self {
             case,
             client,
@@ -239,6 +244,8 @@ impl Rig {
             window,
             overdue_ns,
             sent,
+            ran,
+            second_began_ns: 0,
         })
     }
 
@@ -366,6 +373,7 @@ impl Rig {
                 self.let_loose(ms)
             }
             Fault::Path(fault) => self.bracket(|rig| fault.commit(&rig.world, time)),
+            Fault::QueueThenStorm => self.one_after_the_other(ms),
             Fault::Rush { .. } => self.rush(ms),
             Fault::DiskFreezes => self.freeze_around(ms),
             Fault::FrozenDisk
@@ -421,9 +429,32 @@ impl Rig {
             accomplice.order(Order::Fault { ms })?;
         }
         troublemaker.order(Order::Fault { ms })?;
-        self.window = await_fault_and(troublemaker, &mut |sent| self.sent.push(sent))?;
-        self.accomplice.as_ref().map(await_fault).transpose()?;
+        let (sent, ran) = (&mut self.sent, &mut self.ran);
+        let mut hear = |said| match said {
+            Announcement::Sent(own) => sent.push(own),
+            Announcement::Ran(own) => ran.push(own),
+            _ => {}
+        };
+        self.window = await_fault_and(troublemaker, &mut hear)?;
+        self.accomplice.as_ref().map(|accomplice| await_fault_and(accomplice, &mut hear)).transpose()?;
         self.await_guest()
+    }
+
+    /// The troublemaker makes trouble, and then its accomplice.
+    fn one_after_the_other(&mut self, ms: u64) -> Result<()> {
+        self.troublemaker.as_mut().context("the case has a troublemaker")?.order(Order::Fault { ms })?;
+        let sent = &mut self.sent;
+        let first = await_fault_and(self.troublemaker.as_ref().context("it is there")?, &mut |said| {
+            if let Announcement::Sent(own) = said {
+                sent.push(own);
+            }
+        })?;
+        self.collect_for(self.recovery())?;
+        self.accomplice.as_mut().context("the case has an accomplice")?.order(Order::Fault { ms })?;
+        let second = await_fault(self.accomplice.as_ref().context("it is there")?)?;
+        self.second_began_ns = second.began_ns;
+        self.window = Window { began_ns: first.began_ns, ended_ns: second.ended_ns };
+        Ok(())
     }
 
     fn fail_server(&mut self, ms: u64) -> Result<()> {
@@ -657,7 +688,11 @@ impl Rig {
             Announcement::Check(check) => self.checks.push(check),
             Announcement::FaultBegan { at_ns } => self.window.began_ns = at_ns,
             Announcement::FaultEnded { at_ns } => self.window.ended_ns = at_ns,
-            Announcement::Ready | Announcement::Done | Announcement::Sent(_) | Announcement::Counted(_) => {}
+            Announcement::Ready
+            | Announcement::Done
+            | Announcement::Sent(_)
+            | Announcement::Ran(_)
+            | Announcement::Counted(_) => {}
         }
         Ok(said)
     }
@@ -680,14 +715,10 @@ fn await_fault(culprit: &Process) -> Result<Window> {
     await_fault_and(culprit, &mut |_| ())
 }
 
-/// The same, and hears what its threads say that they sent.
-fn await_fault_and(culprit: &Process, hear: &mut dyn FnMut(Sent)) -> Result<Window> {
+/// The same, and hears what its threads say that they did.
+fn await_fault_and(culprit: &Process, hear: &mut dyn FnMut(Announcement)) -> Result<Window> {
     let mut window = Window::default();
     culprit.await_announcement(PATIENCE, |said| match said {
-        Announcement::Sent(sent) => {
-            hear(sent);
-            None
-        }
         Announcement::FaultBegan { at_ns } => {
             window.began_ns = at_ns;
             None
@@ -696,7 +727,10 @@ fn await_fault_and(culprit: &Process, hear: &mut dyn FnMut(Sent)) -> Result<Wind
             window.ended_ns = at_ns;
             Some(window)
         }
-        _ => None,
+        other => {
+            hear(other);
+            None
+        }
     })
 }
 

@@ -6,6 +6,7 @@ use super::message::{Check, Sent};
 use super::residence::{Residence, is_counted};
 use super::run::{Observed, Window};
 use super::whylag::Said;
+use super::{filled, picture, receiving};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -82,6 +83,12 @@ pub struct Score {
     pub missplit: usize,
     /// Senders of a queue whose share is not what they counted themselves.
     pub misshared: usize,
+    /// Something wrong about who kept the CPU that receives from doing so.
+    pub miskept: usize,
+    /// Something that is missing or wrong in what is told of two faults.
+    pub mispictured: usize,
+    /// Something wrong about who had filled the queue in which checks were lost.
+    pub misfilled: usize,
     /// Lost checks that ended where the case says.
     pub placed: usize,
     /// Lost checks that are said to have ended elsewhere.
@@ -197,6 +204,7 @@ fn score_said(case: &Case, observed: &Observed, said: &Said) -> Result<(Mark, Sc
         let untold = case.slow_ns() as f64 / (case.fault_ms as f64 * 1e6);
         score.mark_senders(&observed.sent, &said.queues, untold);
     }
+    score.mark_told(case, observed, said, &journeys);
     if case.lost_at.is_some_and(|lost_at| lost_at.place == NEVER_ARRIVED) {
         let Window { began_ns, ended_ns } = observed.window;
         let mut told = 0;
@@ -318,6 +326,22 @@ fn most(parts: &str) -> Option<&str> {
 }
 
 impl Score {
+    /// What is told beside the checks: of CPUs that receive, of queues, and of several faults at once.
+    fn mark_told(&mut self, case: &Case, observed: &Observed, said: &Said, journeys: &BTreeMap<u64, &Journey>) {
+        let guilty = observed.checks.iter().filter(|check| is_guilty(case, check, observed.window));
+        let guilty: Vec<&Journey> = guilty.filter_map(|check| journeys.get(&check.nonce).copied()).collect();
+        let by_themselves = (observed.ran.as_slice(), observed.window);
+        let kept = case.kept.and_then(|kept| receiving::mistake(kept, &said.receiving, &guilty, by_themselves));
+        let missing = if case.picture { picture::missing(case, observed, said, journeys) } else { Vec::new() };
+        let lost = guilty.iter().filter_map(|journey| journey.lost_at.as_deref());
+        let senders: Vec<u32> = observed.sent.iter().map(|sent| sent.tid).collect();
+        let filled = case.filled.and_then(|queue| filled::mistake(&senders, queue, lost));
+        self.miskept = usize::from(kept.is_some());
+        self.mispictured = missing.len();
+        self.misfilled = usize::from(filled.is_some());
+        self.remarks.extend(kept.into_iter().chain(missing).chain(filled));
+    }
+
     fn mark_guilty(&mut self, case: &Case, check: &Check, journey: Option<&Journey>) {
         let expect = &case.expect;
         self.guilty += 1;
@@ -365,7 +389,8 @@ impl Score {
     fn conclude_words(&self, case: &Case) -> Mark {
         match case.service {
             _ if self.misjudged > 0 || (!case.starves && self.starved > 0) => Mark::Wrong,
-            _ if self.missplit > 0 || self.misshared > 0 || self.misplaced > 0 => Mark::Wrong,
+            _ if self.missplit + self.misshared + self.misplaced > 0 => Mark::Wrong,
+            _ if self.miskept + self.mispictured + self.misfilled > 0 => Mark::Wrong,
             _ if self.unplaced > 0 => Mark::Unresolved,
             _ if case.part.is_some() && self.split * 2 < self.right_slow => Mark::Unresolved,
             _ if case.starves && self.starved * 2 < self.right_slow => Mark::Unresolved,
@@ -562,6 +587,8 @@ mod tests {
             joined: None,
             told_live: None,
             sent: Vec::new(),
+            ran: Vec::new(),
+            second_began_ns: 0,
             machine: String::new(),
         }
     }

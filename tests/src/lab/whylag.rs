@@ -1,7 +1,7 @@
 //! whylag itself, run as a child on the leash and spoken to as an operator would.
 
 use super::case::{Case, SLOW_MS};
-use super::contract::{Absence, Episode, Join, Journey, Line, Loss, Queue};
+use super::contract::{Absence, Episode, Join, Journey, Line, Loss, Queue, Receive};
 use super::leash::Leash;
 use super::process::{Launcher, forward_lines};
 use super::world::{PNIC, Shape, VNIC, World};
@@ -61,6 +61,8 @@ pub struct Said {
     pub episodes: Vec<Episode>,
     /// Queues in which checks waited.
     pub queues: Vec<Queue>,
+    /// CPUs that were behind with receiving.
+    pub receiving: Vec<Receive>,
     /// Every record accounted for.
     pub loss: Loss,
     /// Where the halves went, if it joined two.
@@ -206,7 +208,7 @@ impl Said {
     fn parse(lines: Vec<String>, status: ExitStatus) -> Result<Self> {
         let mut last_word: HashMap<String, usize> = HashMap::new();
         let (mut journeys, mut absences, mut loss) = (Vec::new(), Vec::new(), None);
-        let (mut episodes, mut queues, mut join) = (Vec::new(), Vec::new(), None);
+        let (mut episodes, mut queues, mut receiving, mut join) = (Vec::new(), Vec::new(), Vec::new(), None);
         for line in &lines {
             match serde_json::from_str(line).with_context(|| format!("whylag wrote {line}"))? {
                 Line::Journey(journey) => keep_last(&mut last_word, &mut journeys, journey),
@@ -214,12 +216,13 @@ impl Said {
                 Line::Loss(found) => loss = Some(found),
                 Line::Episode(episode) => episodes.push(episode),
                 Line::Queue(queue) => queues.push(queue),
+                Line::Receive(receive) => receiving.push(receive),
                 Line::Join(found) => join = Some(found),
                 Line::Summary {} | Line::Other => {}
             }
         }
         let loss = loss.context("whylag wrote no line of type loss")?;
-        Ok(Self { lines, journeys, absences, episodes, queues, loss, join, status })
+        Ok(Self { lines, journeys, absences, episodes, queues, receiving, loss, join, status })
     }
 
     /// The lines about checks, as they were written.
