@@ -129,6 +129,7 @@ const E: &str = "episode";
 const K: &str = "join";
 const Q: &str = "queue";
 const V: &str = "receive";
+const X: &str = "rx_ring";
 const L: &str = "loss";
 const S: &str = "summary";
 const I: &str = "incident";
@@ -360,11 +361,18 @@ const CHECKS_AND_EPISODES: &[Field] = &[
         "cause",
         "`external.outside_host`: they did not come to this host; null where the interface itself may have lost more than half",
     ),
+    maybe(A, "suspect", "where cause is null: `nic.drop`, which is possible and not proven; else null"),
     perhaps(
         A,
         "nic_lost",
         "packets at most that the interface itself lost in that time before the kernel had them; null if none is known",
     ),
+    maybe(
+        A,
+        "nic_counter",
+        "the counter that tells it and grew most, such as `link rx_missed_errors`; null without it",
+    ),
+    count(A, "perhaps", "of the requests, how many the interface itself may have lost: no more than nic_lost"),
     maybe(A, "reason", "what nic_lost means, in a sentence; null without it"),
     text(N, "type", "`notice`: something about the run itself"),
     text(N, "notice", "always `interface_gone`: from here on its checks are not seen, and the run is incomplete"),
@@ -588,6 +596,26 @@ const JOINS_TO_SUMMARY: &[Field] = &[
     list(V, "advice", "what would relieve the CPU, as far as something measured points to it"),
     text(V, "advice[].step", "what to do"),
     text(V, "advice[].fact", "the measured fact that it rests on"),
+    text(X, "type", "`rx_ring`: packets that a watched interface itself lost before the kernel had them"),
+    number(X, "ifindex", "index of the interface"),
+    maybe(X, "interface", "name of the interface"),
+    text(X, "target", "label of the interface"),
+    count(X, "lost", "packets at most, over the run: what the kernel and the driver both count is counted once"),
+    text(X, "counter", "the counter that grew most, such as `link rx_missed_errors` or `driver pkts rx OOB`"),
+    time(X, "after_at", "reading before the first loss"),
+    time(X, "until_at", "reading behind the last one"),
+    count(X, "absent", "requests of periodic signatures that did not come through it"),
+    count(X, "perhaps", "of them, how many it may have lost itself; no counter tells which"),
+    perhaps(X, "entries", "each of its receive rings holds so many; null if its driver does not say"),
+    perhaps(X, "most_entries", "most that such a ring could hold; null if its driver does not say"),
+    perhaps(X, "rx_queues", "receive queues in use; null if unknown"),
+    perhaps(X, "most_queues", "most that its hardware has; null if its driver does not say"),
+    list(X, "squeezed", "CPUs that had no budget left for receiving, between readings in which packets were lost"),
+    number(X, "squeezed[].cpu", "the CPU"),
+    count(X, "squeezed[].times", "how often"),
+    list(X, "advice", "what would have it lose fewer, as far as something measured points to it"),
+    text(X, "advice[].step", "what to do"),
+    text(X, "advice[].fact", "the measured fact that it rests on"),
     text(L, "type", "`loss`: every record of the run accounted for"),
     count(L, "emitted", "attempts of the kernel programs to emit a record"),
     count(L, "received", "records received and decoded"),

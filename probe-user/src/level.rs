@@ -172,6 +172,13 @@ impl Counted {
             Self::Driver => "driver",
         }
     }
+
+    /// Who counts, and the counter's own name; the reverse of [`nic_counter`].
+    #[must_use]
+    pub fn split(counter: &str) -> Option<(Self, &str)> {
+        let own = |by: Self| Some((by, counter.strip_prefix(by.word())?.strip_prefix(' ')?));
+        [Self::Link, Self::Driver].into_iter().find_map(own)
+    }
 }
 
 /// How a counter of a NIC is called behind the interface's name.
@@ -195,14 +202,13 @@ impl<'a> Level<'a> {
     /// What a level of this name is; `None` of one that a later whylag has added.
     #[must_use]
     pub fn of(name: &'a str) -> Option<Self> {
-        let counters = [Counted::Link, Counted::Driver].into_iter();
-        counters.filter_map(|by| Self::of_nic(name, by)).next().or_else(|| Self::of_queue(name))
+        Self::of_nic(name).or_else(|| Self::of_queue(name))
     }
 
-    fn of_nic(name: &'a str, by: Counted) -> Option<Self> {
+    fn of_nic(name: &'a str) -> Option<Self> {
         // No name of an interface has a space in it.
         let (of, counter) = name.split_once(' ')?;
-        let own = counter.strip_prefix(by.word())?.strip_prefix(' ')?;
+        let (_, own) = Counted::split(counter)?;
         Some(Self { measure: Measure::of_counter(own)?, of, counter })
     }
 

@@ -38,6 +38,7 @@ pub mod counters;
 pub mod sender;
 pub mod level;
 pub mod receive;
+pub mod rx_ring;
 pub mod clock;
 pub mod loss;
 

@@ -12,6 +12,7 @@ use crate::join::JoinReport;
 use crate::journey::{Correlator, Journey, JourneyId, Outcome, Update};
 use crate::loss::{LeftOut, LossLedger, LossReport};
 use crate::receive::{ReceiveShare, ReceiveTable};
+use crate::rx_ring::{RxRingShare, RxRingTable};
 use crate::sender::{QueueShare, QueueTable};
 use crate::summary::{RunSummary, Summary};
 
@@ -74,6 +75,8 @@ pub enum Output {
     Queue(Box<QueueShare>),
     /// What checks lost to a CPU that was behind with receiving.
     Receive(Box<ReceiveShare>),
+    /// What a NIC itself lost.
+    RxRing(Box<RxRingShare>),
     /// Every record accounted for.
     Loss(LossReport),
     /// The run in one object, the last output.
@@ -149,13 +152,15 @@ impl Collector {
         losses.set_counts(conclude.correlator.counts());
         losses.set_left_out(conclude.left_out);
         debug_assert_eq!(losses.decoded_identity(), Ok(()), "every record has gone somewhere");
-        let Verdicts { summary, queues, receiving, .. } = conclude.verdicts.unwrap_or_else(Verdicts::silent);
+        let Verdicts { summary, queues, receiving, rx_rings, .. } = conclude.verdicts.unwrap_or_else(Verdicts::silent);
         summary
             .targets()
             .filter_map(|target| summary.episode(target))
             .for_each(|episode| out(Output::Episode(episode)));
         queues.shares().into_iter().for_each(|share| out(Output::Queue(Box::new(share))));
         receiving.shares().into_iter().for_each(|share| out(Output::Receive(Box::new(share))));
+        let losses_of_nics = conclude.evidence.unseen_losses();
+        rx_rings.shares(losses_of_nics).into_iter().for_each(|share| out(Output::RxRing(Box::new(share))));
         out(Output::Loss(losses.report()));
         out(Output::Summary(summary.run()));
     }
@@ -218,6 +223,12 @@ impl Conclude {
         if let Some(verdicts) = &mut self.verdicts {
             verdicts.queues.learn(fact);
             verdicts.receiving.learn(fact);
+            verdicts.rx_rings.learn(fact);
+            if let Fact::Levels { at, unseen, .. } = fact
+                && unseen.iter().any(|nic| self.evidence.lost_unseen(nic.interface, *at))
+            {
+                verdicts.rx_rings.lost(*at);
+            }
         }
         if let Fact::ThreadCounters(window) = fact {
             self.verdicts.get_or_insert_with(Verdicts::silent).summary.count(window);
@@ -247,6 +258,7 @@ impl Conclude {
             let unseen = self.evidence.unseen_loss(absence.interface, absence.due_at, absence.until);
             let absence = Absence { unseen, ..absence };
             verdicts.summary.miss(&absence);
+            verdicts.rx_rings.miss(&absence);
             out(Output::Absence(absence));
         }
     }
@@ -325,6 +337,7 @@ struct Verdicts {
     summary: Summary,
     queues: QueueTable,
     receiving: ReceiveTable,
+    rx_rings: RxRingTable,
 }
 
 impl Verdicts {
@@ -336,6 +349,7 @@ impl Verdicts {
             summary: Summary::new(run),
             queues: QueueTable::default(),
             receiving: ReceiveTable::default(),
+            rx_rings: RxRingTable::default(),
         }
     }
 

@@ -300,6 +300,16 @@ impl Evidence {
         self.unseen.between(interface, from, to)
     }
 
+    /// Whether the reading at `at` found that it had lost more.
+    pub fn lost_unseen(&self, interface: InterfaceId, at: MonoNs) -> bool {
+        self.unseen.grew(interface, at)
+    }
+
+    /// What each NIC has lost so since it was first read.
+    pub fn unseen_losses(&self) -> impl Iterator<Item = (InterfaceId, UnseenLoss)> {
+        self.unseen.all()
+    }
+
     /// Whether all that is to be known of that until `to` is known `now`.
     #[must_use]
     pub fn knows_unseen(&self, interface: InterfaceId, to: MonoNs, now: MonoNs) -> bool {

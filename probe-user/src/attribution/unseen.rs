@@ -7,6 +7,7 @@ use super::rules::counted;
 use crate::clock::{DurNs, MonoNs};
 use crate::event::{Fact, InterfaceId, UnseenFact};
 use crate::host::CounterFact;
+use crate::level::{Counted, Measure};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Some drivers ask their hardware for its counters every 2 s, whenever they are read.
@@ -31,6 +32,15 @@ pub(super) struct Unseen {
 struct Nic {
     counters: BTreeMap<String, u64>,
     grown: VecDeque<Growth>,
+    all: Option<Sums>,
+}
+
+/// What was lost over a while, by counter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Sums {
+    after: MonoNs,
+    until: MonoNs,
+    counters: BTreeMap<String, u64>,
 }
 
 /// What was lost between two readings.
@@ -61,6 +71,38 @@ impl UnseenLoss {
     pub fn sentence(&self, device: &str) -> String {
         let (packets, over) = (counted(self.packets, "packet"), self.until.since(self.after));
         format!("{device} itself lost up to {packets} in the same {over} ({}), and nothing tells whose", self.counter)
+    }
+
+    /// A program at the driver (XDP) dropped them; else its ring had no room.
+    #[must_use]
+    pub fn is_by_program(&self) -> bool {
+        Counted::split(&self.counter).and_then(|(_, name)| Measure::of_counter(name)) == Some(Measure::XdpDrops)
+    }
+}
+
+impl Sums {
+    const fn new(after: MonoNs) -> Self {
+        Self { after, until: after, counters: BTreeMap::new() }
+    }
+
+    fn add(&mut self, growth: &Growth) {
+        self.until = growth.until;
+        for CounterFact { name, value } in &growth.counters {
+            match self.counters.get_mut(name) {
+                Some(sum) => *sum = sum.saturating_add(*value),
+                None => drop(self.counters.insert(name.clone(), *value)),
+            }
+        }
+    }
+
+    fn loss(&self) -> Option<UnseenLoss> {
+        let by = |by: Counted| {
+            let of = |name: &str| Counted::split(name).is_some_and(|(found, _)| found == by);
+            self.counters.iter().filter(|(name, _)| of(name)).map(|(_, more)| *more).sum::<u64>()
+        };
+        let packets = by(Counted::Link).max(by(Counted::Driver));
+        let (counter, _) = self.counters.iter().max_by_key(|(_, more)| **more)?;
+        Some(UnseenLoss { packets, counter: counter.clone(), after: self.after, until: self.until })
     }
 }
 
@@ -97,7 +139,19 @@ impl Unseen {
         if nic.grown.len() >= MOST {
             nic.grown.pop_front();
         }
-        nic.grown.push_back(Growth { after, until, counters: grown });
+        let growth = Growth { after, until, counters: grown };
+        nic.all.get_or_insert_with(|| Sums::new(after)).add(&growth);
+        nic.grown.push_back(growth);
+    }
+
+    /// What each NIC has lost since it was first read.
+    pub(super) fn all(&self) -> impl Iterator<Item = (InterfaceId, UnseenLoss)> {
+        self.nics.iter().filter_map(|(interface, nic)| Some((*interface, nic.all.as_ref()?.loss()?)))
+    }
+
+    /// Whether the reading at `at` found that a NIC had lost more.
+    pub(super) fn grew(&self, interface: InterfaceId, at: MonoNs) -> bool {
+        self.nics.get(&interface).and_then(|nic| nic.grown.back()).is_some_and(|growth| growth.until == at)
     }
 
     /// Whether all that a NIC lost until `to` is known, or will not be known in time. One of which nothing
@@ -110,18 +164,9 @@ impl Unseen {
     pub(super) fn between(&self, interface: InterfaceId, from: MonoNs, to: MonoNs) -> Option<UnseenLoss> {
         let grown = &self.nics.get(&interface)?.grown;
         let mut within = grown.iter().filter(|growth| growth.until >= from && growth.after < to.after(LAG)).peekable();
-        let after = within.peek()?.after;
-        let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
-        let mut until = after;
-        for growth in within {
-            until = growth.until;
-            growth.counters.iter().for_each(|counter| *sums.entry(&counter.name).or_default() += counter.value);
-        }
-        let by =
-            |word: &str| sums.iter().filter(|(name, _)| name.starts_with(word)).map(|(_, more)| *more).sum::<u64>();
-        let packets = by("link ").max(by("driver "));
-        let (counter, _) = sums.iter().max_by_key(|(_, more)| **more)?;
-        Some(UnseenLoss { packets, counter: (*counter).to_owned(), after, until })
+        let mut sums = Sums::new(within.peek()?.after);
+        within.for_each(|growth| sums.add(growth));
+        sums.loss()
     }
 }
 
@@ -161,6 +206,8 @@ mod tests {
         assert_eq!(lost(&unseen, 9_000, 9_900), counted, "the driver may have been late to ask its hardware");
         assert_eq!(lost(&unseen, 7_000, 7_900), None);
         assert_eq!(lost(&unseen, 11_001, 11_500), None);
+        let all = unseen.all().map(|(interface, loss)| (interface, loss.packets, loss.after, loss.until));
+        assert_eq!(all.collect::<Vec<_>>(), [(ETH, 12, at(10_000 * MS), at(11_000 * MS))]);
     }
 
     #[test]

@@ -44,6 +44,7 @@ impl Tally {
             | Output::Episode(_)
             | Output::Queue(_)
             | Output::Receive(_)
+            | Output::RxRing(_)
             | Output::Summary(_) => {}
         }
     }

@@ -127,7 +127,7 @@ impl Flame {
             Output::Fact(Fact::StackCounts(counts)) => self.stacks_left_out = counts.left_out(),
             Output::Fact(fact) => self.stacks.learn(fact),
             Output::Lapse { .. } | Output::Absence(_) | Output::Gone { .. } => {}
-            Output::Episode(_) | Output::Queue(_) | Output::Receive(_) => {}
+            Output::Episode(_) | Output::Queue(_) | Output::Receive(_) | Output::RxRing(_) => {}
             Output::Activity(_) | Output::Softirq { .. } | Output::Join(_) => {}
         }
     }

@@ -227,7 +227,8 @@ impl Join {
                 | Output::Absence(_)
                 | Output::Gone { .. }
                 | Output::Queue(_)
-                | Output::Receive(_)),
+                | Output::Receive(_)
+                | Output::RxRing(_)),
             ) => {
                 out(output);
             }
@@ -235,7 +236,7 @@ impl Join {
             (_, Output::Episode(_) | Output::Summary(_)) => {}
             (_, Output::Fact(_) | Output::Lapse { .. } | Output::Absence(_) | Output::Gone { .. }) => {}
             (_, Output::Activity(_) | Output::Softirq { .. }) => {}
-            (_, Output::Queue(_) | Output::Receive(_) | Output::Join(_)) => {}
+            (_, Output::Queue(_) | Output::Receive(_) | Output::RxRing(_) | Output::Join(_)) => {}
         }
     }
 

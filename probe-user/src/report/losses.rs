@@ -107,7 +107,8 @@ fn absent(absent: &Absent) -> Markup {
             p { (counted(absent.requests, "request"))
                 " of a periodic check did not come to this host"
                 @if absent.unproven == 0 { " (" (Cause::ExternalOutsideHost.name()) ")." }
-                @else { "; of " (absent.unproven) " it is not proven that they were lost outside it." } }
+                @else { "; of " (absent.unproven) " it is not proven that they were lost outside it: perhaps its own NIC \
+                    lost them (" (Cause::NicDrop.name()) ")." } }
             ul { @for remark in &absent.remarks { li { (sentence(remark)) } } }
         }
     }

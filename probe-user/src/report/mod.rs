@@ -40,6 +40,7 @@ use crate::journey::{JourneyId, Outcome};
 use crate::loss::LossReport;
 use crate::pipeline::Output;
 use crate::receive::ReceiveShare;
+use crate::rx_ring::RxRingShare;
 use crate::sender::QueueShare;
 use crate::sink::Names;
 use crate::summary::RunSummary;
@@ -108,6 +109,7 @@ pub struct Report {
     episodes: Vec<Episode>,
     queues: Vec<QueueShare>,
     receiving: Vec<ReceiveShare>,
+    rx_rings: Vec<RxRingShare>,
     loss: Option<LossReport>,
     run: RunSummary,
     damage: Option<String>,
@@ -176,6 +178,7 @@ impl Report {
             Output::Episode(episode) => self.episodes.push(episode.clone()),
             Output::Queue(share) => self.queues.push((**share).clone()),
             Output::Receive(share) => self.receiving.push((**share).clone()),
+            Output::RxRing(share) => self.rx_rings.push((**share).clone()),
             Output::Loss(report) => self.loss = Some(report.clone()),
             Output::Summary(run) => self.run = *run,
         }

@@ -3,6 +3,7 @@
 use super::Report;
 use super::words::{capital, counted, named, sentence, shown};
 use crate::attribution::{Episode, EpisodeCause, Verdict};
+use crate::rx_ring::RxRingShare;
 use crate::sink::percent;
 use maud::{Markup, html};
 
@@ -26,11 +27,22 @@ pub(super) fn section(report: &Report) -> Markup {
                             " have no verdict: " (shown(&reason.to_string())) } }
                 }
             }
+            @for share in report.rx_rings.iter().filter(|share| share.absent.perhaps > 0) { (rx_ring(report, share)) }
             @if let Some(loss) = report.loss.as_ref().filter(|loss| loss.lost > 0) {
                 li { "Record again with a larger " code { "--ring-size" } "."
                     p class="because" { "Because " (counted(loss.lost, "event")) " of " (loss.emitted)
                         " found the ring full." } }
             }
+        }
+    }
+}
+
+/// A NIC that may have lost requests itself.
+fn rx_ring(report: &Report, share: &RxRingShare) -> Markup {
+    html! {
+        @for advice in share.advice(&report.names.device(share.interface)) {
+            li { (sentence(&capital(&advice.step))) "."
+                p class="because" { "Because " (sentence(&advice.fact)) "." } }
         }
     }
 }

@@ -1,9 +1,11 @@
-//! Who filled transmit queues in which checks waited, and which CPUs were behind with receiving them.
+//! Who filled transmit queues in which checks waited, which CPUs were behind with receiving them, and which
+//! NICs lost packets themselves.
 
 use super::Report;
 use super::words::{counted, sentence, shown};
 use crate::attribution::{named_sender, percent};
 use crate::event::InterfaceId;
+use crate::rx_ring::RxRingShare;
 use crate::sender::{Advice, QueueShare, SenderShare, Who};
 use maud::{Markup, html};
 
@@ -28,6 +30,18 @@ pub(super) fn section(report: &Report) -> Markup {
                 (advised(share.advice()))
             }
         }
+        @if !report.rx_rings.is_empty() {
+            h3 { "NICs that lost packets themselves" }
+            p class="note" { "Before the kernel had them, so nothing tells whose they were." }
+            @for share in report.rx_rings.iter().take(SHOWN) { (rx_ring(share, &report.names.device(share.interface))) }
+        }
+    }
+}
+
+fn rx_ring(share: &RxRingShare, device: &str) -> Markup {
+    html! {
+        p { (sentence(&share.sentence(device))) "." }
+        (advised(share.advice(device)))
     }
 }
 

@@ -7,6 +7,7 @@ use super::counters::CountersField;
 use super::losses::LossesField;
 use super::queue::{FillerField, QueueLine};
 use super::receive::ReceiveLine;
+use super::rx_ring::RxRingLine;
 use super::{Context, Names, Sink};
 use crate::attribution::{
     Absence, Cause, Entry, Episode, EpisodeCause, Judged, Lapse, LossPlaceRow, LostAt, Offender, Service, Stall,
@@ -63,6 +64,7 @@ impl<W: Write + Send + std::fmt::Debug> Sink for JsonSink<W> {
             Output::Join(report) => self.line(&JoinLine::new(report)),
             Output::Queue(share) => self.line(&QueueLine::new(share, names)),
             Output::Receive(share) => self.line(&ReceiveLine::new(share, names)),
+            Output::RxRing(share) => self.line(&RxRingLine::new(share, names)),
             Output::Loss(report) => self.line(&loss_line(report, context.dropped)),
             Output::Summary(summary) => self.line(&SummaryLine::new(summary, names)),
             Output::Fact(_) | Output::Activity(_) | Output::Softirq { .. } => Ok(()),
@@ -367,7 +369,10 @@ struct AbsenceLine<'a> {
     requests: u64,
     place: &'static str,
     cause: Option<&'static str>,
+    suspect: Option<&'static str>,
     nic_lost: Option<u64>,
+    nic_counter: Option<String>,
+    perhaps: u64,
     reason: Option<String>,
 }
 
@@ -382,7 +387,10 @@ impl<'a> AbsenceLine<'a> {
             requests: absence.requests,
             place: Absence::PLACE.name(),
             cause: absence.cause().map(Cause::name),
+            suspect: absence.suspect().map(Cause::name),
             nic_lost: absence.unseen.as_ref().map(|loss| loss.packets),
+            nic_counter: absence.unseen.as_ref().map(|loss| loss.counter.clone()),
+            perhaps: absence.perhaps_by_nic(),
             reason: absence.remark(&names.target(absence.interface)),
         }
     }
@@ -690,11 +698,13 @@ mod tests {
         let mut outputs: Vec<Output> = outputs.map(|judged| Output::Journey(Box::new(judged))).collect();
         outputs.push(sample::lapse());
         outputs.push(sample::absence());
+        outputs.push(sample::absence_by_ring());
         outputs.push(sample::gone());
         outputs.push(Output::Episode(sample::episode()));
         outputs.push(Output::Join(sample::join()));
         outputs.extend(sample::queues().into_iter().map(|share| Output::Queue(Box::new(share))));
         outputs.push(Output::Receive(Box::new(sample::receive())));
+        outputs.push(Output::RxRing(Box::new(sample::rx_ring())));
         outputs.push(Output::Loss(sample::loss()));
         outputs.push(Output::Summary(sample::summary(4)));
         outputs.push(Output::Summary(sample::summary(0)));
@@ -734,9 +744,10 @@ mod tests {
 
     #[test]
     fn the_catalogue_lists_what_is_written_and_nothing_else() {
-        for record in
-            ["journey", "lapse", "absence", "notice", "episode", "join", "queue", "receive", "loss", "summary"]
-        {
+        for record in [
+            "journey", "lapse", "absence", "notice", "episode", "join", "queue", "receive", "rx_ring", "loss",
+            "summary",
+        ] {
             let lines = every_kind();
             let mut found = BTreeMap::new();
             lines.iter().filter(|line| line["type"] == record).for_each(|line| flatten("", line, &mut found));

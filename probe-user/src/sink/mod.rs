@@ -12,6 +12,7 @@ mod outlet;
 mod printable;
 mod queue;
 mod receive;
+mod rx_ring;
 #[cfg(test)]
 pub(crate) mod sample;
 mod text;

@@ -83,6 +83,12 @@ impl Names {
         self.interfaces.get(&id)
     }
 
+    /// Name of an interface, without where it is.
+    #[must_use]
+    pub fn device(&self, id: InterfaceId) -> String {
+        self.interface(id).map_or_else(|| format!("interface {}", id.ifindex), |interface| interface.name.clone())
+    }
+
     /// Label of the interface that stands for a target.
     #[must_use]
     pub fn target(&self, id: InterfaceId) -> String {

@@ -3,16 +3,18 @@
 use super::Names;
 use crate::attribution::{
     Absence, Cause, Condition, Entry, Episode, EpisodeCause, Gap, Judged, Lapse, Ledger, LossPlace, LostAt, Offender,
-    QueueWait, Sent, Service, Stall, StalledVm, Stay, Verdict, Victim,
+    QueueWait, Sent, Service, Stall, StalledVm, Stay, UnseenLoss, Verdict, Victim,
 };
 use crate::clock::{ClockAnchor, DurNs, MonoNs};
 use crate::counters::{Counted, Counts, Hardware, Sum, Unavailable};
 use crate::event::{Fact, InterfaceFact, InterfaceId, InterfaceRole, TaskId};
+use crate::host::RingsFact;
 use crate::join::{GuestHalf, HalfCounts, JoinReport, Pairing, Residence};
 use crate::journey::{Journey, JourneyId, Loss, Outcome, PacketDrop, Perspective, Span, Stage, Stamp};
 use crate::loss::{CpuLoss, KindLoss, LossReport, SkippedRuns};
 use crate::pipeline::Output;
 use crate::receive::{Keeper, ReceiveShare};
+use crate::rx_ring::{Absent, RxNic, RxRingShare, Squeezed};
 use crate::sender::{FlowFact, QueueFact, QueueShare, Rest, SenderFact, SenderShare, Sent as SentBytes, Who};
 use crate::summary::{Losses, RunSummary};
 use probe_wire::Sighting;
@@ -281,6 +283,26 @@ pub(crate) fn lapse() -> Output {
 pub(crate) fn absence() -> Output {
     let (due_at, until) = (MonoNs(START), MonoNs(START + 300_000_000));
     Output::Absence(Absence { signature: 0, interface: TAP, due_at, until, requests: 15, unseen: None })
+}
+
+/// Of some of which its NIC may be to blame.
+pub(crate) fn absence_by_ring() -> Output {
+    let (due_at, until) = (MonoNs(START), MonoNs(START + 300_000_000));
+    let unseen = Some(UnseenLoss { packets: 12, ..rx_ring().loss });
+    Output::Absence(Absence { signature: 0, interface: TAP, due_at, until, requests: 15, unseen })
+}
+
+/// A NIC whose small ring had no room.
+pub(crate) fn rx_ring() -> RxRingShare {
+    let (after, until) = (MonoNs(START), MonoNs(START + 1_200_000_000));
+    let rings = RingsFact { rx: 64, tx: 512, most_rx: 4_096, most_tx: 4_096 };
+    RxRingShare {
+        interface: TAP,
+        loss: UnseenLoss { packets: 1_240, counter: "driver pkts rx OOB".to_owned(), after, until },
+        absent: Absent { requests: 38, perhaps: 38 },
+        nic: Some(RxNic { name: "tap0".to_owned(), rings: Some(rings), rx_queues: 1, most_queues: Some(2) }),
+        squeezed: vec![Squeezed { cpu: 1, times: 2 }],
+    }
 }
 
 pub(crate) fn gone() -> Output {

@@ -97,10 +97,27 @@ impl Absence {
         (unseen.saturating_mul(2) <= self.requests).then_some(Cause::ExternalOutsideHost)
     }
 
+    /// What may be the cause where none is proven: the host's own NIC may have lost more than half.
+    #[must_use]
+    pub fn suspect(&self) -> Option<Cause> {
+        self.cause().is_none().then_some(Cause::NicDrop)
+    }
+
+    /// How many of them the NIC may have lost itself.
+    #[must_use]
+    pub fn perhaps_by_nic(&self) -> u64 {
+        self.unseen.as_ref().map_or(0, |loss| loss.packets.min(self.requests))
+    }
+
     /// What else is to be known, in words; `device` is the interface.
     #[must_use]
     pub fn remark(&self, device: &str) -> Option<String> {
-        self.unseen.as_ref().map(|loss| loss.sentence(device))
+        let (loss, perhaps) = (self.unseen.as_ref()?, self.perhaps_by_nic());
+        let share = match self.requests - perhaps {
+            0 => "perhaps each of these requests".to_owned(),
+            rest => format!("perhaps {perhaps} of these requests, while {rest} at least were lost elsewhere"),
+        };
+        Some(format!("{}: {share}", loss.sentence(device)))
     }
 }
 
@@ -337,11 +354,17 @@ mod tests {
         let loss = |packets| UnseenLoss { packets, counter: String::new(), after: at(0), until: at(1) };
         let absence = |lost: Option<u64>| {
             let (due_at, until, unseen) = (at(0), at(1), lost.map(loss));
-            Absence { signature: 0, interface: ETH, due_at, until, requests: 10, unseen }.cause()
+            Absence { signature: 0, interface: ETH, due_at, until, requests: 10, unseen }
         };
-        assert_eq!(absence(None), Some(Cause::ExternalOutsideHost));
-        assert_eq!(absence(Some(5)), Some(Cause::ExternalOutsideHost), "five at least were not the NIC's");
-        assert_eq!(absence(Some(6)), None);
+        let told = |lost| (absence(lost).cause(), absence(lost).suspect(), absence(lost).perhaps_by_nic());
+        assert_eq!(told(None), (Some(Cause::ExternalOutsideHost), None, 0));
+        assert_eq!(told(Some(5)), (Some(Cause::ExternalOutsideHost), None, 5), "five at least were not the NIC's");
+        assert_eq!(told(Some(6)), (None, Some(Cause::NicDrop), 6));
+        assert_eq!(told(Some(60)), (None, Some(Cause::NicDrop), 10));
+        let remark = |lost| absence(lost).remark("eth0").unwrap_or_default();
+        assert_eq!(remark(None), "");
+        assert!(remark(Some(6)).ends_with("perhaps 6 of these requests, while 4 at least were lost elsewhere"));
+        assert!(remark(Some(10)).ends_with("perhaps each of these requests"), "{}", remark(Some(10)));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::event::{Fact, InterfaceId, RunFact, TaskId};
 use crate::journey::Outcome;
 use crate::pipeline::Output;
 use crate::receive::ReceiveShare;
+use crate::rx_ring::RxRingShare;
 use crate::sender::{Advice, QueueShare};
 use crate::sink::{By, Names};
 use crate::summary::RunSummary;
@@ -82,8 +83,9 @@ impl Incident {
             Output::Fact(Fact::Run(run)) => self.signatures = signatures(run),
             Output::Queue(share) if self.queues.len() < MOST => self.queue(share, names),
             Output::Receive(share) if self.queues.len() < MOST => self.receive(share),
+            Output::RxRing(share) if self.queues.len() < MOST => self.rx_ring(share, names),
             Output::Fact(_) | Output::Activity(_) | Output::Softirq { .. } => {}
-            Output::Queue(_) | Output::Receive(_) | Output::Join(_) => {}
+            Output::Queue(_) | Output::Receive(_) | Output::RxRing(_) | Output::Join(_) => {}
         }
     }
 
@@ -100,6 +102,13 @@ impl Incident {
     fn receive(&mut self, share: &ReceiveShare) {
         self.queues.push(share.sentence());
         self.advise(share.advice());
+    }
+
+    /// What a NIC itself lost, and what would have it lose fewer.
+    fn rx_ring(&mut self, share: &RxRingShare, names: &Names) {
+        let device = names.device(share.interface);
+        self.queues.push(share.sentence(&device));
+        self.advise(share.advice(&device));
     }
 
     fn advise(&mut self, advice: Vec<Advice>) {

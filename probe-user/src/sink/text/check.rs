@@ -141,12 +141,17 @@ pub(super) fn absence_line(absence: &Absence, names: &Names) -> Line {
     let Absence { signature, interface, due_at, until, requests, .. } = *absence;
     let plural = if requests == 1 { "" } else { "s" };
     let remark = absence.remark(&names.target(interface)).map_or_else(String::new, |remark| format!("; {remark}"));
+    let verdict = match (absence.cause(), absence.suspect()) {
+        (Some(cause), _) => cause.name().to_owned(),
+        (None, Some(suspect)) => format!("perhaps {}", suspect.name()),
+        (None, None) => "unresolved".to_owned(),
+    };
     Line::hanging(INDENT)
         .dim(clock_time(names, due_at))
         .add(Look::Bad, " LOST")
         .add(Look::Bold, format!(" {:>7}", until.since(due_at).to_string()))
         .plain(format!("  {}", names.target(interface)))
-        .add(Look::Bold, format!("  {}", absence.cause().map_or("unresolved", Cause::name)))
+        .add(Look::Bold, format!("  {verdict}"))
         .flow(Look::Plain, format!("  {requests} request{plural} never arrived{remark}"))
         .dim(format!("  {}", readable(names.signature(signature))))
 }

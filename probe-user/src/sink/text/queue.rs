@@ -12,9 +12,7 @@ const SENDERS: usize = 8;
 
 /// The senders, the largest first, and what would help.
 pub(super) fn queue(share: &QueueShare, names: &Names) -> Vec<Line> {
-    let device = names
-        .interface(share.interface)
-        .map_or_else(|| format!("interface {}", share.interface.ifindex), |interface| interface.name.clone());
+    let device = names.device(share.interface);
     let mut lines = vec![Line::new(), headline(share, &device)];
     let index = |ifindex| names.target(InterfaceId { ifindex, ..share.interface });
     let shown = || share.senders.iter().take(SENDERS).map(|sender| (sender, sender.sent.share_of(share.sent)));
