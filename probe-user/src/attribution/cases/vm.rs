@@ -135,6 +135,7 @@ pub(super) const CASES: &[Case] = &[
     unresolved("a thread of another process ends a halt of an emulator's guest", halt_ended_from_outside),
     case("one of two vCPUs is stopped, and woke the other", one_frozen, &[Cause::VmVcpuSteal], "CPU 1/KVM", 90),
     case("the backend sleeps while the guest is halted", backend_naps, &[Cause::VmBackend], "qemu-system-x86", 90),
+    unresolved("the backend polls on, though a packet is there, and the guest is busy", backend_without_room),
     case("the backend waits for a CPU while the guest is halted", backend_waits, &[Cause::VmBackend], "hog", 90),
     case("vhost waits for a CPU while the guest is halted", vhost_waits, &[Cause::VmBackend], "hog", 90),
     case("vhost of a process of its own waits for a CPU", kthread_waits, &[Cause::VmBackend], "hog", 90),
@@ -442,6 +443,15 @@ fn late() -> Story {
 fn backend_naps() -> Story {
     let mut story = late();
     story.sleeps(60, QEMU, 1, NANOSLEEP).wakes(99 * MS + 900, IDLE, QEMU).runs(99 * MS + 910, QEMU);
+    story
+}
+
+/// The guest makes room at 99.9 ms.
+fn backend_without_room() -> Story {
+    let mut story = vm();
+    story.stamp(100 * MS, Stage::BackendRx, Some(QEMU)).stamp(100 * MS + 200, Stage::VnicRx, Some(QEMU));
+    story.sleeps(20, TCG, 1, FUTEX).wakes(40, QEMU, TCG).runs(50, TCG);
+    story.sleeps(60, QEMU, 1, EPOLL).wakes(99 * MS + 900, TCG, QEMU).runs(99 * MS + 910, QEMU);
     story
 }
 

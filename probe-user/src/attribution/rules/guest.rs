@@ -106,6 +106,16 @@ impl<'a> Guest<'a> {
         self.leg.end.is_some() || from > self.from && in_memory()
     }
 
+    /// For how long of a stretch that one of its vCPUs was on a CPU that was so for longest.
+    pub(super) fn was_busy(&self, from: MonoNs, to: MonoNs) -> DurNs {
+        let within = |turn: &Turn<'_>| turn.interval.to.min(to).since(turn.interval.from.max(from).min(to));
+        let of_vcpu = |vcpu: &Vcpu<'_>| {
+            let ran = vcpu.turns.iter().filter(|turn| turn.does == Does::Runs);
+            ran.map(within).fold(DurNs::ZERO, DurNs::plus)
+        };
+        self.vcpus.iter().map(of_vcpu).max().unwrap_or(DurNs::ZERO)
+    }
+
     /// One of its vCPUs, and how many there are.
     pub(super) fn count(&self) -> (TaskId, usize) {
         (self.vcpus.first().map_or_else(TaskId::default, |vcpu| vcpu.task), self.vcpus.len())

@@ -6,6 +6,7 @@ use super::thread::{Role, Seat, charge};
 use super::transmit::{NOTICEABLE, stays};
 use super::{Leg, counted, receive};
 use crate::attribution::cause::{Cause, Family};
+use crate::attribution::frame::Wait;
 use crate::attribution::ledger::Offender;
 use crate::attribution::piece::{Charge, Found, Piece};
 use crate::attribution::thread::{Interval, State};
@@ -257,8 +258,35 @@ fn in_ring(leg: &Leg<'_>) -> Vec<Piece> {
     let doubts = doubts(leg, worker);
     let doubted = |piece: &Piece| doubts.iter().any(|(from, to)| *from < piece.to && piece.from < *to);
     let in_doubt = |piece: &Piece| matches!(piece.found, Found::Unexplained(_)) && doubted(piece);
-    pieces.iter_mut().filter(|piece| !in_doubt(piece)).for_each(|piece| settle(piece, leg, worker, &fact));
+    let roomless = roomless(leg, worker);
+    for piece in pieces.iter_mut().filter(|piece| !in_doubt(piece)) {
+        if roomless.iter().any(|(from, to)| *from <= piece.from && piece.to <= *to) {
+            piece.found = Found::Unexplained(format!("{fact}; {NO_ROOM}"));
+        } else {
+            settle(piece, leg, worker, &fact);
+        }
+    }
     pieces
+}
+
+const NO_ROOM: &str = "that slept where a packet wakes it while the guest was busy: the guest had no room for packets, or \
+                       the backend served the others first";
+
+/// When a worker slept where it is told of all that it watches, and the packet did not wake it, while
+/// the guest was busy: QEMU and vhost stop watching a tap for which the guest has no room, and so does a
+/// backend with a limit of its own.
+fn roomless(leg: &Leg<'_>, worker: TaskId) -> Vec<(MonoNs, MonoNs)> {
+    let Some(guest) = Guest::of(leg, leg.from) else { return Vec::new() };
+    let intervals = leg.evidence.intervals(worker, leg.from, leg.to);
+    let polls = |interval: &&Interval<'_>| match &interval.state {
+        State::Blocked(blocked) => leg.evidence.wait(blocked).is_some_and(|(wait, _)| wait == Wait::Poll),
+        _ => false,
+    };
+    let busy = |interval: &&Interval<'_>| {
+        let ran = guest.was_busy(interval.from, interval.to);
+        interval.time() >= NOTICEABLE && ran.0 >= interval.time().0.div_ceil(2)
+    };
+    intervals.iter().filter(polls).filter(busy).map(|interval| (interval.from, interval.to)).collect()
 }
 
 /// When it is not known whether a worker waited for its turn, or for something that is not its own.
