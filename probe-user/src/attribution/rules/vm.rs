@@ -19,6 +19,8 @@ use std::rc::Rc;
 /// Between two devices of the host. What leaves a VM by a macvtap may wait in the queueing discipline of that.
 pub(in crate::attribution) fn forwarding(leg: &Leg<'_>) -> Vec<Piece> {
     let mut pieces = stays(leg);
+    // One that began before is another device's, and its end was not seen.
+    pieces.retain(|piece| piece.from > leg.from);
     let Some(end) = leg.end else {
         receive::fill(&mut pieces, leg, &leg.out_of_sight());
         return pieces;
