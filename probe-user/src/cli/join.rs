@@ -86,7 +86,7 @@ impl Feed {
         let comparable = match half {
             Half::Listen(address) => {
                 let listener = address.listen().with_context(|| format!("cannot listen at {address}"))?;
-                terminal::say(&format!("listening at {address} for `whylag attach --send {address}`"));
+                terminal::say(&format!("listening at {address} for `whylag attach --send {}`", address.from_outside()));
                 thread.spawn(move || listen(&listener, &say))?;
                 Comparable::ALL
             }

@@ -11,7 +11,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
-use vsock::{VMADDR_CID_ANY, VsockListener, VsockStream};
+use vsock::{VMADDR_CID_ANY, VMADDR_CID_HOST, VMADDR_CID_LOCAL, VsockListener, VsockStream};
 
 /// How long a connection may take to come about; over vsock the kernel itself gives up after 2 s.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -43,6 +43,15 @@ impl Address {
         ["unix:", "tcp:", "vsock:"].iter().any(|kind| text.starts_with(kind))
     }
 
+    /// As whoever sends to a listener at this address must name it. From inside a VM, its host is 2.
+    #[must_use]
+    pub fn from_outside(&self) -> Self {
+        match self {
+            Self::Vsock { cid: VMADDR_CID_ANY, port } => Self::Vsock { cid: VMADDR_CID_HOST, port: *port },
+            Self::Unix(_) | Self::Tcp(_) | Self::Vsock { .. } => self.clone(),
+        }
+    }
+
     /// Begins to listen. A socket file that nobody listens at any more is replaced.
     ///
     /// # Errors
@@ -54,14 +63,17 @@ impl Address {
                 Ok(Listener::Unix(UnixListener::bind(path)?, path.clone()))
             }
             Self::Tcp(name) => Ok(Listener::Tcp(TcpListener::bind(name.as_str())?)),
-            Self::Vsock { cid, port } => Ok(Listener::Vsock(VsockListener::bind_with_cid_port(*cid, *port)?)),
+            Self::Vsock { cid, port } => {
+                let listener = VsockListener::bind_with_cid_port(*cid, *port);
+                Ok(Listener::Vsock(listener.map_err(|error| advised(error, not_listening))?))
+            }
         }
     }
 
     /// Connects, within 5 s. A write that takes longer than `patience` fails.
     ///
     /// # Errors
-    /// When nobody listens there.
+    /// When nobody listens there, or no way leads there.
     pub fn connect(&self, patience: Duration) -> io::Result<Box<dyn Write + Send>> {
         match self {
             Self::Unix(path) => {
@@ -75,12 +87,55 @@ impl Address {
                 stream.set_nodelay(true)?;
                 Ok(Box::new(stream))
             }
+            Self::Vsock { cid: VMADDR_CID_ANY, .. } => {
+                Err(io::Error::new(io::ErrorKind::InvalidInput, "`any` is for listening; inside a VM, its host is 2"))
+            }
             Self::Vsock { cid, port } => {
-                let stream = VsockStream::connect_with_cid_port(*cid, *port)?;
+                let stream = VsockStream::connect_with_cid_port(*cid, *port);
+                let stream = stream.map_err(|error| advised(error, |error| not_connected(error, *cid)))?;
                 stream.set_write_timeout(Some(patience))?;
                 Ok(Box::new(stream))
             }
         }
+    }
+}
+
+/// An error of vsock with what to do about it: the kernel's words for it are those of networks.
+fn advised(error: io::Error, advice: impl Fn(i32) -> Option<&'static str>) -> io::Error {
+    match error.raw_os_error().and_then(advice) {
+        Some(advice) => io::Error::new(error.kind(), format!("{error}: {advice}")),
+        None => error,
+    }
+}
+
+const NO_VSOCK: &str = "this kernel has no vsock; load its module vsock, or use tcp: or a file";
+
+/// Why a vsock address cannot be listened at.
+const fn not_listening(error: i32) -> Option<&'static str> {
+    match error {
+        libc::EAFNOSUPPORT => Some(NO_VSOCK),
+        libc::EADDRNOTAVAIL => Some("that CID is not this machine's own; give `any`"),
+        libc::EADDRINUSE => Some("somebody listens at this port already; give another"),
+        libc::EACCES => Some("ports below 1024 need CAP_NET_BIND_SERVICE"),
+        _ => None,
+    }
+}
+
+/// Why nobody answers at a vsock address of machine `cid`.
+/// <https://man7.org/linux/man-pages/man7/vsock.7.html>
+const fn not_connected(error: i32, cid: u32) -> Option<&'static str> {
+    match (error, cid) {
+        (libc::EAFNOSUPPORT, _) => Some(NO_VSOCK),
+        (libc::ENODEV, VMADDR_CID_LOCAL) => Some("1 is this machine itself, which needs the module vsock_loopback"),
+        (libc::ENODEV, VMADDR_CID_HOST) => Some(
+            "this machine has no vsock device to its host; give the VM one (QEMU: -device vhost-vsock-pci,guest-cid=3) \
+             and load vmw_vsock_virtio_transport in it",
+        ),
+        (libc::ENODEV, _) => Some("no VM of this host has that CID, or the module vhost_vsock is not loaded"),
+        (libc::ECONNRESET, _) => Some("nobody listens at that port there"),
+        (libc::ETIMEDOUT, VMADDR_CID_HOST) => Some("the host does not answer"),
+        (libc::ETIMEDOUT, _) => Some("nobody answers; from inside a VM only its host can be reached, which is 2"),
+        _ => None,
     }
 }
 
@@ -187,7 +242,7 @@ impl Drop for Listener {
 
 #[cfg(test)]
 mod tests {
-    use super::Address;
+    use super::{Address, VMADDR_CID_ANY, VMADDR_CID_HOST, VMADDR_CID_LOCAL, not_connected};
     use std::io::{ErrorKind, Read, Write};
     use std::time::{Duration, Instant};
 
@@ -199,6 +254,8 @@ mod tests {
         for text in tcp.into_iter().chain(["unix:/run/whylag.sock", "vsock:2:7070", "vsock:any:7070"]) {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
+        let sent_to = |text: &str| text.parse::<Address>().unwrap().from_outside().to_string();
+        assert_eq!(["vsock:any:7070", "vsock:1:7070"].map(sent_to), ["vsock:2:7070", "vsock:1:7070"]);
         let tcp = ["tcp:7070", "tcp::7070", "tcp:host:99999", "udp:host:1"];
         for text in tcp.into_iter().chain(["unix:", "vsock:7070", "vsock:host:7070", "vsock:2:-1", "file"]) {
             assert!(text.parse::<Address>().unwrap_err().contains("tcp:HOST:PORT"), "{text}");
@@ -209,11 +266,34 @@ mod tests {
     fn what_is_sent_arrives_and_a_sender_that_says_nothing_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         arrives(&Address::Unix(folder.path().join("socket")));
-        let this_machine = Address::Vsock { cid: vsock::VMADDR_CID_LOCAL, port: 7070 };
+        let this_machine = Address::Vsock { cid: VMADDR_CID_LOCAL, port: 7070 };
         match this_machine.listen().err() {
             None => arrives(&this_machine),
             Some(error) => eprintln!("over vsock skipped: this kernel has no vsock_loopback ({error})"),
         }
+    }
+
+    #[test]
+    fn what_vsock_refuses_is_told_with_what_to_do() {
+        let at = |cid| Address::Vsock { cid, port: 4_000_000_000 };
+        let refused = |address: Address| address.connect(PATIENCE).map(drop).expect_err("nobody listens").to_string();
+        assert!(refused(at(VMADDR_CID_ANY)).contains("inside a VM, its host is 2"));
+        let error = at(4_000_000_000).listen().map(drop).expect_err("not this machine's own").to_string();
+        assert!(["module vsock", "give `any`"].iter().any(|says| error.contains(says)), "{error}");
+        // A kernel that does not reach itself would ask the host of this machine.
+        if at(VMADDR_CID_LOCAL).listen().is_ok() {
+            assert!(refused(at(VMADDR_CID_LOCAL)).contains("nobody listens at that port there"));
+        }
+    }
+
+    #[test]
+    fn where_no_way_leads_over_vsock_is_told_with_what_to_do() {
+        let told = |error, cid| not_connected(error, cid).unwrap_or_default();
+        assert!(told(libc::ENODEV, VMADDR_CID_HOST).contains("-device vhost-vsock-pci"));
+        assert!(told(libc::ENODEV, 3).contains("vhost_vsock"));
+        assert!(told(libc::ENODEV, VMADDR_CID_LOCAL).contains("vsock_loopback"));
+        assert!(told(libc::ETIMEDOUT, 5).contains("only its host can be reached"));
+        assert_eq!(not_connected(libc::EINTR, 3), None);
     }
 
     fn arrives(address: &Address) {

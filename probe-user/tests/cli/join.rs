@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use vsock::{VMADDR_CID_LOCAL, VsockListener};
 
 const MS: u64 = 1_000_000;
 const HOLD: [u64; 6] = [MS, MS, 2 * MS, 400 * MS, MS, MS];
@@ -165,21 +166,45 @@ fn mistakes_are_told() {
 /// `whylag join` that listens for both halves.
 struct Listening {
     child: Child,
+    addresses: [String; 2],
     folder: TempDir,
 }
+
+/// The halves, in the order of [`Listening::addresses`].
+const HALVES: [&str; 2] = ["host", "guest"];
 
 impl Listening {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let address = |name: &str| format!("unix:{}", text(&folder.path().join(name)));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_whylag"));
-        command.args(["join", &address("host"), &address("guest"), "--format", "json"]);
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        Self { child, folder }
+        let addresses = HALVES.map(|name| format!("unix:{}", text(&folder.path().join(name))));
+        Self::at(addresses, folder)
     }
 
-    fn address(&self, name: &str) -> String {
-        format!("unix:{}", text(&self.folder.path().join(name)))
+    /// At ports of this machine that its own processes reach, as if they were in a VM; `None` with a printed
+    /// reason where that cannot be.
+    fn over_vsock() -> Option<Self> {
+        let port = 10_000 + 2 * std::process::id();
+        let listening = VsockListener::bind_with_cid_port(VMADDR_CID_LOCAL, port);
+        if let Err(error) = listening {
+            println!("skipped: over vsock a kernel reaches itself with its module vsock_loopback ({error})");
+            return None;
+        }
+        Some(Self::at(
+            [port, port + 1].map(|port| format!("vsock:{VMADDR_CID_LOCAL}:{port}")),
+            tempfile::tempdir().unwrap(),
+        ))
+    }
+
+    fn at(addresses: [String; 2], folder: TempDir) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_whylag"));
+        command.arg("join").args(&addresses).args(["--format", "json"]);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self { child, addresses, folder }
+    }
+
+    fn address(&self, name: &str) -> &str {
+        let [host, guest] = &self.addresses;
+        if name == HALVES[0] { host } else { guest }
     }
 
     fn connect(&self, name: &str) -> UnixStream {
@@ -410,14 +435,23 @@ fn taken(line: &Value, cause: &str) -> u64 {
 
 #[test]
 fn two_live_runs_tell_what_a_check_waited_for_inside_and_how_long_it_was_there() {
+    two_live_runs(|| Some(Listening::new()));
+}
+
+#[test]
+fn two_live_runs_are_joined_over_vsock_too() {
+    two_live_runs(Listening::over_vsock);
+}
+
+fn two_live_runs(listen: impl FnOnce() -> Option<Listening>) {
     let Some(world) = World::new() else { return };
+    let Some(listening) = listen() else { return };
     let mut machine = Machine::new(&world);
-    let listening = Listening::new();
     let folder = tempfile::tempdir().unwrap();
     let (host_file, guest_file) = (folder.path().join("host"), folder.path().join("guest"));
     let run = |half: &str, file: &Path| {
         let count = CHECKS.to_string();
-        machine.attach(half, &["--count", &count, "--record", text(file), "--send", &listening.address(half)])
+        machine.attach(half, &["--count", &count, "--record", text(file), "--send", listening.address(half)])
     };
     let (host, guest) = (run("host", &host_file), run("guest", &guest_file));
     machine.check();
