@@ -134,12 +134,14 @@ impl Storage {
         forget(&mut self.dirtied, |sample| sample.at < expired);
     }
 
-    /// The file that `task` used when it left the CPU at `left`.
-    pub(super) fn file(&self, task: TaskId, left: MonoNs) -> Option<&FileWait> {
+    /// The file that `task` used when it left the CPU at `left`, to be woken at `woken` if it was. It tells
+    /// that itself, so what comes before its wake-up is of this wait, however late.
+    pub(super) fn file(&self, task: TaskId, left: MonoNs, woken: Option<MonoNs>) -> Option<&FileWait> {
         let waits = self.waits.get(&task)?;
         let found = waits.get(waits.partition_point(|wait| wait.at < left))?;
         let known = found.is_fault() || ON_A_FILE.contains(&found.body.call);
-        (known && found.at.since(left) <= SAME_SWITCH).then_some(found)
+        let is_of_it = found.at.since(left) <= SAME_SWITCH || woken.is_some_and(|woken| found.at < woken);
+        (known && is_of_it).then_some(found)
     }
 
     /// `loop0 7:0`, or the number alone where there is no block device.
@@ -271,6 +273,15 @@ mod tests {
         assert!(facts.contains("for inode 12 on loop1 7:1 ext4"), "{facts}");
         let (device, ..) = told(asleep(FAULTS).waits_for_file(MS, SERVER, LOOP, CALL_FAULT), Cause::StorageBlockQueue);
         assert_eq!(device, "loop1 7:1 ext4");
+    }
+
+    #[test]
+    fn a_file_that_is_told_late_is_still_that_of_the_wait_that_lasts() {
+        let (device, ..) = told(asleep(READS).waits_for_file(4 * MS, SERVER, LOOP, WRITE), Cause::StorageBlockQueue);
+        assert_eq!(device, "loop1 7:1 ext4");
+        let (device, ..) =
+            told(asleep(READS).waits_for_file(99 * MS + 1, SERVER, LOOP, WRITE), Cause::StorageBlockQueue);
+        assert_eq!(device, "", "of what came behind the wake-up it is not known");
     }
 
     #[test]

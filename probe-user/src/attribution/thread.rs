@@ -109,8 +109,6 @@ pub(super) struct Data {
 
 /// The record of what a wait is for is made by a program right behind that of the switch.
 pub(super) const SAME_SWITCH: DurNs = DurNs(1_000_000);
-/// So few marks, of wake-ups, can come between the two.
-const LATE_MARKS: usize = 4;
 /// Most sockets whose questions are looked at.
 const MAX_SOCKETS: usize = 64;
 /// Softirq vectors.
@@ -501,7 +499,8 @@ impl Life {
     /// The futex of the wait that began right before `at`.
     pub(super) fn learn_futex(&mut self, at: MonoNs, word: FutexWord) {
         // It may have been woken already.
-        let begun = self.marks.iter_mut().rev().take(LATE_MARKS).find_map(|mark| match mark {
+        let mut last = self.marks.iter_mut().rev().skip_while(|mark| matches!(mark, Mark::Waking(_)));
+        let begun = last.next().and_then(|mark| match mark {
             Mark::Out(switch, leave) => Some((switch.at, leave)),
             _ => None,
         });

@@ -73,7 +73,7 @@ impl Evidence {
         if self.blind.files {
             return Err("whose file system and device are not known: there is no hook for it");
         }
-        let found = self.storage.file(task, blocked.from);
+        let found = self.storage.file(task, blocked.from, blocked.wake.map(|wake| wake.at));
         let found = found.ok_or("whose file system and device are not known: the call names no file")?;
         let faults = self.frames(blocked).any(|frame| frame.name() == "filemap_fault");
         let whole = self.stacks.frames(blocked.stack).len() < STACK_DEPTH;
