@@ -141,7 +141,7 @@ impl RxRingTable {
 impl RxNic {
     fn of(nic: &NicFact) -> Self {
         let NicFact { name, rings, rx_queues, most_queues, .. } = nic;
-        Self { name: name.clone(), rings: rings.clone(), rx_queues: *rx_queues, most_queues: *most_queues }
+        Self { name: name.clone(), rings: *rings, rx_queues: *rx_queues, most_queues: *most_queues }
     }
 }
 

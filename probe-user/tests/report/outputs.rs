@@ -75,7 +75,7 @@ fn facts(name: &str) -> Vec<Fact> {
         rx_queues: 1,
     };
     let clock = ClockAnchor { mono: MonoNs(0), unix_ns: 1_600_000_000 * SECOND };
-    let device = Fact::Device { number: 7 << 20, name: name.to_owned() };
+    let device = Fact::Device { number: 7 << 20, name: name.to_owned(), below: Vec::new() };
     let active = vec![name.to_owned(), "packet_ingress".to_owned()];
     let mut facts =
         vec![Fact::Run(run), Fact::Clock(clock), Fact::Interface(interface), device, Fact::Hooks { active }];

@@ -116,6 +116,7 @@ impl Evidence {
 
 /// A number of a packet's flow. By the flow, a macvtap chooses one of several rings.
 /// <https://github.com/torvalds/linux/blob/v6.12/drivers/net/tap.c> (`tap_get_queue`)
+#[expect(clippy::cast_possible_truncation, reason = "both halves are folded into one")]
 fn flow(sighting: &Sighting) -> u32 {
     let Sighting { source, destination, source_port, destination_port, protocol, .. } = sighting;
     let number = Fast::default().hash_one((source, destination, source_port, destination_port, protocol));

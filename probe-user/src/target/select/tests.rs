@@ -135,7 +135,7 @@ fn vms_on_macvtaps_are_found_wherever_those_are() {
     let found = names(&Targets::default());
     assert_eq!(found, [&others[..], &[web08.clone(), web09.clone()]].concat());
     let named = |name: &str| names(&Targets { names: words(&[name]), ..Targets::default() });
-    assert_eq!(named("vm8"), [web08.clone()]);
+    assert_eq!(named("vm8"), std::slice::from_ref(&web08));
     assert_eq!(named("web08"), [web08]);
     assert_eq!(names(&Targets { pid: vec![SERVER], ..Targets::default() }), [web09]);
 }
