@@ -514,12 +514,12 @@ const fn in_guest(fault: ServeFault) -> Server {
 }
 
 /// A guest some of whose threads have CPU 1, and the others CPU 0.
-const fn guest_apart(part: Part, work_rounds: u64) -> Server {
-    Server::Guest(Guest { apart: Some(part), work_rounds, ..ECHO_GUEST })
+const fn guest_apart(part: Part, work_ms: u64) -> Server {
+    Server::Guest(Guest { apart: Some(part), work_ms, ..ECHO_GUEST })
 }
 
-/// Work of a check with which a guest needs about a quarter of its CPU.
-const BUSY_ROUNDS: u64 = 50;
+/// Work of a check as time of an undisturbed CPU, with which a guest needs more than half of that.
+const BUSY_MS: u64 = 10;
 /// Work of a check as time of an undisturbed CPU: with 40 ms from one to the next, a quarter of it.
 const WORK_MS: u64 = 10;
 /// For so long a packet passes filters on an undisturbed CPU.
@@ -1710,7 +1710,7 @@ pub const CASES: &[Case] = &[
     Case {
         name: "guest-crowded-out",
         claim: "the guest's virtual CPU has its share of a CPU, and needs more",
-        server: guest_apart(Part::Vcpus, BUSY_ROUNDS),
+        server: guest_apart(Part::Vcpus, BUSY_MS),
         fault: Fault::Hogs { threads: 6 },
         expect: Expect { beside: INSIDE, ..slow(&["vm.vcpu_steal"], "batch-report") },
         twin_of: Some("guest-handler-computes"),
@@ -1720,7 +1720,7 @@ pub const CASES: &[Case] = &[
     Case {
         name: "guest-hurts-guest",
         claim: "another guest computes on the CPU of the guest's virtual CPU",
-        server: guest_apart(Part::Vcpus, BUSY_ROUNDS),
+        server: guest_apart(Part::Vcpus, BUSY_MS),
         fault: Fault::NeighbourGuest,
         fault_ms: 800,
         expect: Expect { beside: INSIDE, ..slow(&["vm.vcpu_steal"], "CPU 0/TCG") },
