@@ -43,6 +43,7 @@ fn nic(queues: u32) -> Interface {
         tx_queues: queues,
         rx_queues: queues,
         queue_limits: None,
+        rings: None,
         receive_spread: None,
         up: true,
         state: LinkState::Up,

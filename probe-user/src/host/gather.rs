@@ -3,7 +3,7 @@
 use super::{CounterFact, HostFact, SystemFact, disk, guest, nic, read, settings};
 use crate::doctor::CgroupLayout;
 use crate::event::InterfaceId;
-use crate::target::{Discovery, Interface, rings};
+use crate::target::{Discovery, Interface};
 use procfs::{Current, Meminfo};
 use std::time::{Duration, Instant};
 
@@ -66,12 +66,11 @@ pub fn gather(discovery: &Discovery, watched: &[InterfaceId]) -> Vec<HostFact> {
         true => facts.push(one()),
         false => left += 1,
     };
-    let (home, rings) = (discovery.home().map(|home| home.cookie), rings());
+    let home = discovery.home().map(|home| home.cookie);
     for interface in nics(discovery, watched) {
         let is_watched = watched.contains(&interface.id);
         let is_home = Some(interface.id.netns) == home;
-        let rings = rings.get(&interface.id.ifindex).filter(|_| is_home).copied();
-        look(&|| nic::gather(interface, is_watched, rings, is_home));
+        look(&|| nic::gather(interface, is_watched, is_home));
     }
     disk::all().iter().for_each(|name| look(&|| disk::gather(name)));
     let machines = discovery.machines.iter().take(MOST_GUESTS);

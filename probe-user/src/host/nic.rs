@@ -19,7 +19,7 @@ const STATISTICS: [&str; 8] = [
 ];
 
 /// What is known of an interface; sysfs shows those of its own namespace only.
-pub(super) fn gather(interface: &Interface, watched: bool, rings: Option<Rings>, home: bool) -> HostFact {
+pub(super) fn gather(interface: &Interface, watched: bool, home: bool) -> HostFact {
     let folder = PathBuf::from("/sys/class/net").join(&interface.name);
     let inside = |file: &str| if home { folder.join(file) } else { PathBuf::new() };
     HostFact::Nic(NicFact {
@@ -35,7 +35,7 @@ pub(super) fn gather(interface: &Interface, watched: bool, rings: Option<Rings>,
         rx_queues: interface.rx_queues,
         tx_queues: interface.tx_queues,
         most_queues: interface.queue_limits.map(|limits| limits.combined.max(limits.rx)),
-        rings: rings.map(|rings| {
+        rings: interface.rings.map(|rings| {
             let Rings { rx, tx, most_rx, most_tx } = rings;
             RingsFact { rx, tx, most_rx, most_tx }
         }),

@@ -145,6 +145,7 @@ fn interface_of(link: &Link, contents: &Contents, cookies: &HashMap<u64, u64>) -
         state: link.state,
         outward: contents.outward.contains(&link.ifindex),
         queue_limits: channels.map(|channels| channels.limits),
+        rings: contents.ethtool.rings.get(&link.ifindex).copied(),
         receive_spread: spread_of(link, contents.namespace.home),
         driver: driver_of(link, contents.namespace.home),
         offloads: contents.ethtool.offloads.get(&link.ifindex).copied(),

@@ -3,7 +3,7 @@
 //! Nothing is read from `/sys/class/net`: that shows the namespace in which sysfs was mounted,
 //! which need not be the one asked about.
 
-use super::model::{LinkState, Offloads, QueueLimits};
+use super::model::{LinkState, Offloads, QueueLimits, Rings};
 use super::netlink::{self, Message, Socket, attribute, attributes, push_attribute, push_nested, text, u32_at};
 use std::collections::HashMap;
 use std::io;
@@ -161,11 +161,12 @@ pub(super) fn namespace_number(route: &Socket, other: &impl AsFd) -> Option<i32>
     Some(number.cast_signed()).filter(|number| *number >= 0)
 }
 
-/// What ethtool adds: queues in use and offloads, by interface index.
+/// What ethtool adds: queues in use, offloads and rings, by interface index.
 #[derive(Debug, Default)]
 pub(super) struct EthtoolTables {
     pub(super) channels: HashMap<u32, Channels>,
     pub(super) offloads: HashMap<u32, Offloads>,
+    pub(super) rings: HashMap<u32, Rings>,
 }
 
 /// Queues in use, and how many there could be.
@@ -202,37 +203,20 @@ const BITSET_BIT: u16 = 1;
 const BIT_NAME: u16 = 2;
 
 impl EthtoolTables {
-    /// Reads both tables of the current thread's namespace. Kernels before 5.8 have no ethtool
-    /// netlink; then both are empty.
+    /// Reads the tables of the current thread's namespace. Kernels before 5.8 have no ethtool
+    /// netlink; then they are empty.
     pub(super) fn read() -> io::Result<Self> {
         let socket = Socket::open(Some(rustix::net::netlink::GENERIC), 0)?;
         let family = ethtool_family(&socket)?;
         let features = socket.dump(family, &ethtool_request(ETHTOOL_FEATURES_GET)).unwrap_or_default();
         let channels = socket.dump(family, &ethtool_request(ETHTOOL_CHANNELS_GET)).unwrap_or_default();
+        let rings = socket.dump(family, &ethtool_request(ETHTOOL_RINGS_GET)).unwrap_or_default();
         Ok(Self {
             channels: channels.iter().filter_map(|m| Some((device_of(m)?, channels_of(m)))).collect(),
             offloads: features.iter().filter_map(|m| Some((device_of(m)?, offloads_of(m)))).collect(),
+            rings: rings.iter().filter_map(|m| Some((device_of(m)?, rings_of(m)))).collect(),
         })
     }
-}
-
-/// Packets that an interface's hardware rings hold, and could hold.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Rings {
-    pub(crate) rx: u32,
-    pub(crate) tx: u32,
-    pub(crate) most_rx: u32,
-    pub(crate) most_tx: u32,
-}
-
-/// Rings by interface index, in the current thread's namespace; empty where the kernel does not say.
-pub(crate) fn rings() -> HashMap<u32, Rings> {
-    let ask = || -> io::Result<Vec<Message>> {
-        let socket = Socket::open(Some(rustix::net::netlink::GENERIC), 0)?;
-        let family = ethtool_family(&socket)?;
-        socket.dump(family, &ethtool_request(ETHTOOL_RINGS_GET))
-    };
-    ask().unwrap_or_default().iter().filter_map(|m| Some((device_of(m)?, rings_of(m)))).collect()
 }
 
 fn rings_of(message: &Message) -> Rings {

@@ -19,9 +19,8 @@ mod task;
 mod watch;
 
 pub use discovery::Discovery;
-pub(crate) use link::{Rings, rings};
 pub use model::{
-    Container, Disk, Gap, Interface, LinkState, Machine, Namespace, Offloads, Peer, QueueLimits, VmThread,
+    Container, Disk, Gap, Interface, LinkState, Machine, Namespace, Offloads, Peer, QueueLimits, Rings, VmThread,
     VmThreadRole, Vmm,
 };
 pub(crate) use netns::cookie as namespace_cookie;

@@ -71,6 +71,19 @@ pub struct QueueLimits {
     pub rx: u32,
 }
 
+/// Packets that an interface's hardware rings hold, and could hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Rings {
+    /// Each receive ring.
+    pub rx: u32,
+    /// Each transmit ring.
+    pub tx: u32,
+    /// Most that a receive ring could hold.
+    pub most_rx: u32,
+    /// Most that a transmit ring could hold.
+    pub most_tx: u32,
+}
+
 /// The other interface that an interface is tied to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Peer {
@@ -103,6 +116,8 @@ pub struct Interface {
     pub rx_queues: u32,
     /// How many queues its hardware has, `None` if it did not say.
     pub queue_limits: Option<QueueLimits>,
+    /// What its hardware rings hold, `None` if it did not say.
+    pub rings: Option<Rings>,
     /// Mask of the CPUs that the first receive queue's work is spread over by software (RPS), `None`
     /// if unknown.
     pub receive_spread: Option<String>,

@@ -26,6 +26,7 @@ fn interface(netns: u64, ifindex: u32, name: &str, kind: &str) -> Interface {
         tx_queues: 2,
         rx_queues: 2,
         queue_limits: None,
+        rings: None,
         receive_spread: None,
         up: true,
         state: LinkState::Up,
