@@ -359,9 +359,13 @@ const CHECKS_AND_EPISODES: &[Field] = &[
     maybe(
         A,
         "cause",
-        "`external.outside_host`: they did not come to this host; null where the interface itself may have lost more than half",
+        "`external.outside_host`: they did not come to this host; null where the interface itself may have lost more than half, or its counters of that time were not read",
     ),
-    maybe(A, "suspect", "where cause is null: `nic.drop`, which is possible and not proven; else null"),
+    maybe(
+        A,
+        "suspect",
+        "`nic.drop`, which is possible and not proven, where the interface is known to have lost so many that more than half may be among them; else null",
+    ),
     perhaps(
         A,
         "nic_lost",
@@ -372,8 +376,12 @@ const CHECKS_AND_EPISODES: &[Field] = &[
         "nic_counter",
         "the counter that tells it and grew most, such as `link rx_missed_errors`; null without it",
     ),
-    count(A, "perhaps", "of the requests, how many the interface itself may have lost: no more than nic_lost"),
-    maybe(A, "reason", "what nic_lost means, in a sentence; null without it"),
+    count(
+        A,
+        "perhaps",
+        "of the requests, how many may be among those that the interface is known to have lost: no more than nic_lost",
+    ),
+    maybe(A, "reason", "what nic_lost means, or that counters were not read, in a sentence; null without either"),
     text(N, "type", "`notice`: something about the run itself"),
     text(N, "notice", "always `interface_gone`: from here on its checks are not seen, and the run is incomplete"),
     time(N, "noticed_at", "when that was noticed, about a second later at most"),

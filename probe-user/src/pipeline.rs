@@ -255,8 +255,10 @@ impl Conclude {
             if losses.lost_between(absence.due_at, absence.until) > 0 {
                 continue;
             }
-            let unseen = self.evidence.unseen_loss(absence.interface, absence.due_at, absence.until);
-            let absence = Absence { unseen, ..absence };
+            let Absence { interface, due_at, until, .. } = absence;
+            let unseen = self.evidence.unseen_loss(interface, due_at, until);
+            let unread = self.evidence.is_unread(interface, due_at, until);
+            let absence = Absence { unseen, unread, ..absence };
             verdicts.summary.miss(&absence);
             verdicts.rx_rings.miss(&absence);
             out(Output::Absence(absence));
@@ -361,5 +363,88 @@ impl Verdicts {
     /// For a stream that lost its first record.
     fn silent() -> Self {
         Self::new(&RunFact::silent())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Absence, Conclude, Event, Fact, LossLedger, MonoNs, Output, RunFact};
+    use crate::attribution::Cause;
+    use crate::attribution::story::{ETH, MS, at};
+    use crate::event::{UnseenFact, decode, fact_record, tick_record};
+    use crate::host::CounterFact;
+
+    /// Five requests did not come in the second second; the NIC is read at so many milliseconds, and has
+    /// lost so many by then.
+    struct Silence {
+        conclude: Conclude,
+        told: Vec<Absence>,
+    }
+
+    impl Silence {
+        fn new(readings: &[(u64, u64)]) -> Self {
+            let mut silence = Self { conclude: Conclude::default(), told: Vec::new() };
+            silence.push(&fact_record(MonoNs(0), &Fact::Run(RunFact::silent())).unwrap());
+            let (due_at, until) = (at(1_000 * MS), at(2_000 * MS));
+            let absence =
+                Absence { signature: 0, interface: ETH, due_at, until, requests: 5, unseen: None, unread: false };
+            silence.conclude.absences.push(absence);
+            readings.iter().for_each(|(ms, lost)| silence.read(*ms, *lost));
+            silence
+        }
+
+        fn push(&mut self, record: &[u8]) {
+            let Self { conclude, told } = self;
+            let event: Event = decode(record).unwrap();
+            conclude.push(&event, &LossLedger::new(), &mut |output| keep(told, output));
+        }
+
+        fn read(&mut self, ms: u64, lost: u64) {
+            let counters = vec![CounterFact { name: "link rx_missed_errors".to_owned(), value: lost }];
+            let unseen = vec![UnseenFact { interface: ETH, counters }];
+            let levels = Fact::Levels { at: at(ms * MS), levels: Vec::new(), unseen };
+            self.push(&fact_record(at(ms * MS), &levels).unwrap());
+        }
+
+        /// What is told by then.
+        fn by(mut self, ms: u64) -> Vec<Absence> {
+            self.push(&tick_record(at(ms * MS)));
+            self.told
+        }
+
+        /// What is told when the run ends.
+        fn at_end(mut self) -> Vec<Absence> {
+            let Self { conclude, told } = &mut self;
+            conclude.finish(&LossLedger::new(), &mut |output| keep(told, output));
+            self.told
+        }
+    }
+
+    fn keep(told: &mut Vec<Absence>, output: Output) {
+        if let Output::Absence(absence) = output {
+            told.push(absence);
+        }
+    }
+
+    fn causes(told: &[Absence]) -> Vec<(Option<Cause>, Option<Cause>)> {
+        told.iter().map(|absence| (absence.cause(), absence.suspect())).collect()
+    }
+
+    #[test]
+    fn the_world_outside_is_blamed_for_a_silence_only_if_the_nic_s_counters_cover_it() {
+        let outside = [(Some(Cause::ExternalOutsideHost), None)];
+        let covered: &[(u64, u64)] = &[(500, 7), (4_000, 7)];
+        assert_eq!(causes(&Silence::new(covered).by(4_100)), outside);
+        assert_eq!(causes(&Silence::new(covered).at_end()), outside);
+        let lossy = Silence::new(&[(500, 7), (1_500, 12), (4_000, 12)]);
+        assert_eq!(causes(&lossy.by(4_100)), [(None, Some(Cause::NicDrop))]);
+        let late: &[(u64, u64)] = &[(500, 7), (1_500, 7)];
+        assert_eq!(Silence::new(late).by(5_900), [], "a reading may still come");
+        for told in [Silence::new(late).by(6_000), Silence::new(late).at_end()] {
+            assert_eq!(causes(&told), [(None, None)]);
+            let reason = told[0].remark("eth0").unwrap();
+            assert!(reason.contains("were not read for all of that time"), "{reason}");
+        }
+        assert_eq!(causes(&Silence::new(&[]).at_end()), outside, "of its counters nothing is ever read");
     }
 }

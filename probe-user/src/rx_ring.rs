@@ -287,8 +287,8 @@ mod tests {
         let mut table = RxRingTable::default();
         let unseen = Some(loss(12, "driver pkts rx OOB"));
         let (due_at, until) = (at(0), at(MS));
-        table.miss(&Absence { signature: 0, interface: ETH, due_at, until, requests: 20, unseen });
-        table.miss(&Absence { signature: 0, interface: ETH, due_at, until, requests: 5, unseen: None });
+        table.miss(&Absence { signature: 0, interface: ETH, due_at, until, requests: 20, unseen, unread: false });
+        table.miss(&Absence { signature: 0, interface: ETH, due_at, until, requests: 5, unseen: None, unread: false });
         let share = share(table, "driver pkts rx OOB");
         assert_eq!(share.absent, Absent { requests: 25, perhaps: 12 });
         assert_eq!(

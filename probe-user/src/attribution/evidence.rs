@@ -249,6 +249,7 @@ impl Evidence {
             }
             Fact::Interface(fact) => {
                 self.departed.come(fact.id);
+                self.unseen.meet(fact);
                 self.interfaces.insert(fact.id, fact.clone());
             }
             Fact::Gone { interface, .. } => self.gone(at, *interface),
@@ -298,6 +299,11 @@ impl Evidence {
     /// What a NIC may have lost between `from` and `to` before the kernel had it.
     pub fn unseen_loss(&self, interface: InterfaceId, from: MonoNs, to: MonoNs) -> Option<UnseenLoss> {
         self.unseen.between(interface, from, to)
+    }
+
+    /// Whether its counters are read, but not so that what it lost in that time shows.
+    pub fn is_unread(&self, interface: InterfaceId, from: MonoNs, to: MonoNs) -> bool {
+        self.unseen.is_unread(interface, from, to)
     }
 
     /// Whether the reading at `at` found that it had lost more.

@@ -5,10 +5,10 @@
 
 use super::rules::counted;
 use crate::clock::{DurNs, MonoNs};
-use crate::event::{Fact, InterfaceId, UnseenFact};
+use crate::event::{Fact, InterfaceFact, InterfaceId, UnseenFact};
 use crate::host::CounterFact;
 use crate::level::{Counted, Measure};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Some drivers ask their hardware for its counters every 2 s, whenever they are read.
 /// <https://github.com/torvalds/linux/blob/v6.12/drivers/net/ethernet/intel/ixgbe/ixgbe_main.c>
@@ -26,10 +26,13 @@ pub(super) struct Unseen {
     read_at: MonoNs,
     before: MonoNs,
     nics: HashMap<InterfaceId, Nic>,
+    /// Those whose counters are right whenever they are read.
+    prompt: HashSet<InterfaceId>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Nic {
+    first_read_at: MonoNs,
     counters: BTreeMap<String, u64>,
     grown: VecDeque<Growth>,
     all: Option<Sums>,
@@ -80,6 +83,12 @@ impl UnseenLoss {
     }
 }
 
+impl Nic {
+    const fn new(first_read_at: MonoNs) -> Self {
+        Self { first_read_at, counters: BTreeMap::new(), grown: VecDeque::new(), all: None }
+    }
+}
+
 impl Sums {
     const fn new(after: MonoNs) -> Self {
         Self { after, until: after, counters: BTreeMap::new() }
@@ -116,14 +125,18 @@ impl Unseen {
         unseen.iter().for_each(|fact| self.nic(fact));
     }
 
+    /// Takes in what an interface is.
+    pub(super) fn meet(&mut self, interface: &InterfaceFact) {
+        let _ = match interface.counts_at_once() {
+            true => self.prompt.insert(interface.id),
+            false => self.prompt.remove(&interface.id),
+        };
+    }
+
     fn nic(&mut self, fact: &UnseenFact) {
         let (after, until) = (self.before, self.read_at);
-        let known = self.nics.get_mut(&fact.interface);
-        let is_new = known.is_none();
-        let nic = match known {
-            Some(nic) => nic,
-            None => self.nics.entry(fact.interface).or_default(),
-        };
+        let is_new = !self.nics.contains_key(&fact.interface);
+        let nic = self.nics.entry(fact.interface).or_insert_with(|| Nic::new(until));
         let mut grown = Vec::new();
         for CounterFact { name, value } in &fact.counters {
             let before = nic.counters.insert(name.clone(), *value).unwrap_or(0);
@@ -157,7 +170,18 @@ impl Unseen {
     /// Whether all that a NIC lost until `to` is known, or will not be known in time. One of which nothing
     /// was ever read is not waited for.
     pub(super) fn is_settled(&self, interface: InterfaceId, to: MonoNs, now: MonoNs) -> bool {
-        !self.nics.contains_key(&interface) || self.read_at >= to.after(LAG) || now >= to.after(LONGEST_WAIT)
+        !self.nics.contains_key(&interface) || self.has_read_until(interface, to) || now >= to.after(LONGEST_WAIT)
+    }
+
+    /// Whether a NIC's counters are read, but not so that what it lost between `from` and `to` shows. One
+    /// of which nothing was ever read has none.
+    pub(super) fn is_unread(&self, interface: InterfaceId, from: MonoNs, to: MonoNs) -> bool {
+        self.nics.get(&interface).is_some_and(|nic| nic.first_read_at > from || !self.has_read_until(interface, to))
+    }
+
+    /// Whether what was counted until `to` has been read, even if the driver is late to ask its hardware.
+    fn has_read_until(&self, interface: InterfaceId, to: MonoNs) -> bool {
+        self.read_at >= if self.prompt.contains(&interface) { to } else { to.after(LAG) }
     }
 
     /// What a NIC may have lost between `from` and `to`.
@@ -174,13 +198,18 @@ impl Unseen {
 mod tests {
     use super::Unseen;
     use crate::attribution::story::{ETH, MS, at};
-    use crate::event::{Fact, UnseenFact};
+    use crate::event::{Fact, InterfaceFact, InterfaceRole, UnseenFact};
     use crate::host::CounterFact;
 
     fn read(ms: u64, counters: Option<&[(&str, u64)]>) -> Fact {
         let counter = |(name, value): &(&str, u64)| CounterFact { name: (*name).to_owned(), value: *value };
         let fact = |counters: &[_]| UnseenFact { interface: ETH, counters: counters.iter().map(counter).collect() };
         Fact::Levels { at: at(ms * MS), levels: Vec::new(), unseen: counters.into_iter().map(fact).collect() }
+    }
+
+    fn interface(kind: &str) -> InterfaceFact {
+        let (name, label, kind) = ("eth0".to_owned(), "eth0".to_owned(), kind.to_owned());
+        InterfaceFact { id: ETH, name, role: InterfaceRole::PhysicalNic, label, kind, tx_queues: 1, rx_queues: 1 }
     }
 
     fn learnt(facts: &[Fact]) -> Unseen {
@@ -236,6 +265,23 @@ mod tests {
             read(2_000, Some(&[("link rx_missed_errors", 2)])),
         ]);
         assert_eq!(lost(&anew, 0, 5_000).map(|(packets, _)| packets), Some(2), "a counter that began anew");
+    }
+
+    #[test]
+    fn time_is_read_between_the_first_reading_of_a_nic_and_the_last_of_all() {
+        let is_unread = |unseen: &Unseen, from_ms, to_ms| unseen.is_unread(ETH, at(from_ms * MS), at(to_ms * MS));
+        let unread = |facts: &[Fact], from_ms, to_ms| is_unread(&learnt(facts), from_ms, to_ms);
+        let facts = [read(500, None), read(1_000, Some(&[])), read(9_000, None)];
+        assert!(!unread(&facts, 1_000, 7_000));
+        assert!(unread(&facts, 1_000, 7_001), "its driver may not have asked the hardware since");
+        assert!(unread(&facts, 999, 7_000), "what was lost before the first reading does not show");
+        assert!(!unread(&[read(500, None)], 0, 7_000), "a NIC of which nothing is read");
+        let mut veth = learnt(&facts);
+        veth.meet(&interface("veth"));
+        assert!(!is_unread(&veth, 1_000, 9_000), "no hardware is asked");
+        assert!(is_unread(&veth, 1_000, 9_001));
+        veth.meet(&interface("ether"));
+        assert!(is_unread(&veth, 1_000, 9_000), "another interface by now");
     }
 
     #[test]

@@ -436,6 +436,13 @@ impl InterfaceFact {
         self.is_macvtap() || matches!(self.kind.as_str(), TAP | "tun")
     }
 
+    /// Whether its counters are the kernel's own alone: they are right whenever they are read. Hardware, and
+    /// what sums up hardware, may be asked for its own now and then only.
+    #[must_use]
+    pub fn counts_at_once(&self) -> bool {
+        self.has_ring() || matches!(self.kind.as_str(), "veth" | "bridge" | "loopback")
+    }
+
     /// Whether what is for the VM comes in through it.
     #[must_use]
     pub fn is_macvtap(&self) -> bool {

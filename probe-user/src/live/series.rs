@@ -21,8 +21,9 @@ const PAUSES: u32 = 50;
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Most levels; beyond it, new ones are not taken.
 const MOST: usize = 4_096;
-/// How long the end of a run waits for the last reading.
+/// How long the end of a run waits for the last reading, beside what readings take; and no longer than that.
 const LAST_READING: Duration = Duration::from_millis(200);
+const LONGEST_LAST: Duration = Duration::from_secs(2);
 /// Levels that fit into one record.
 const TOLD_AT_ONCE: usize = 256;
 
@@ -40,6 +41,7 @@ struct Order {
 #[derive(Debug)]
 struct Reading {
     at: MonoNs,
+    took: Duration,
     changed: Vec<CounterFact>,
     unseen: Vec<UnseenFact>,
 }
@@ -66,6 +68,8 @@ pub(super) struct Series {
     slow_checks: u64,
     interfaces: Vec<Watched>,
     every: Duration,
+    /// What the last reading took.
+    took: Duration,
 }
 
 impl Series {
@@ -74,13 +78,13 @@ impl Series {
         let (orders, ordered) = mpsc::channel();
         let (tell, readings) = mpsc::channel();
         thread::Builder::new().name("levels".to_owned()).spawn(move || read(&ordered, &tell)).ok()?;
-        Some(Self { orders, readings, slow_checks: 0, interfaces: Vec::new(), every: READ_EVERY })
+        Some(Self { orders, readings, slow_checks: 0, interfaces: Vec::new(), every: READ_EVERY, took: Duration::ZERO })
     }
 
     /// Has them read once more, and says all that was read.
     pub(super) fn finish(self, say: &mut dyn FnMut(&Fact)) {
         drop(self.orders);
-        let end = Instant::now() + LAST_READING;
+        let end = Instant::now() + last_wait(self.took);
         while let Ok(reading) = self.readings.recv_timeout(end.saturating_duration_since(Instant::now())) {
             reading.facts().for_each(|fact| say(&fact));
         }
@@ -103,6 +107,7 @@ impl Series {
         for reading in self.readings.try_iter() {
             self.every = if slow_checks > self.slow_checks { READ_EVERY_SLOW } else { READ_EVERY };
             self.slow_checks = slow_checks;
+            self.took = reading.took;
             reading.facts().for_each(|fact| say(&fact));
         }
         if self.every != before {
@@ -145,6 +150,11 @@ fn is_over(orders: &Receiver<Order>, order: &mut Order, began: Instant) -> bool 
     }
 }
 
+/// How long to wait for the last reading, if one took so long: another may be under way.
+fn last_wait(took: Duration) -> Duration {
+    (took * 2 + LAST_READING).min(LONGEST_LAST)
+}
+
 /// How long to wait behind a reading that took so long.
 fn pause(every: Duration, took: Duration) -> Duration {
     every.max((took * PAUSES).min(LONGEST_PAUSE))
@@ -163,6 +173,7 @@ struct Reader {
 impl Reader {
     /// What is new or different now.
     fn look(&mut self, interfaces: &[Watched]) -> Reading {
+        let began = Instant::now();
         let mut levels: BTreeMap<String, u64> = of_host();
         let mut unseen = Vec::new();
         let before = std::mem::take(&mut self.found);
@@ -184,7 +195,7 @@ impl Reader {
         self.unseen.retain(|interface, _| self.found.contains_key(interface));
         let changed = changes(&mut self.known, levels);
         // What was counted until it was read, was so before now.
-        Reading { at: super::clock::now(), changed, unseen }
+        Reading { at: super::clock::now(), took: began.elapsed(), changed, unseen }
     }
 
     /// The interfaces with what was found of them, those of one namespace at once. One that has gone has
@@ -258,7 +269,10 @@ fn changes(known: &mut HashMap<String, u64>, levels: BTreeMap<String, u64>) -> V
 
 #[cfg(test)]
 mod tests {
-    use super::{LONGEST_PAUSE, READ_EVERY, READ_EVERY_SLOW, Reader, Reading, TOLD_AT_ONCE, changes, pause};
+    use super::{
+        LONGEST_LAST, LONGEST_PAUSE, READ_EVERY, READ_EVERY_SLOW, Reader, Reading, TOLD_AT_ONCE, changes, last_wait,
+        pause,
+    };
     use crate::clock::MonoNs;
     use crate::event::{Fact, InterfaceId, UnseenFact};
     use crate::host::CounterFact;
@@ -307,6 +321,7 @@ mod tests {
     fn a_reading_is_one_fact_at_least_and_its_last_completes_it() {
         let reading = |levels: usize, nics: usize| Reading {
             at: MonoNs(5),
+            took: Duration::ZERO,
             changed: vec![counter("a", 1); levels],
             unseen: vec![UnseenFact { interface: InterfaceId::default(), counters: Vec::new() }; nics],
         };
@@ -326,6 +341,8 @@ mod tests {
         assert_eq!(pause(READ_EVERY_SLOW, Duration::from_millis(1)), READ_EVERY_SLOW);
         assert_eq!(pause(READ_EVERY, Duration::from_millis(60)), Duration::from_secs(3));
         assert_eq!(pause(READ_EVERY, Duration::from_secs(2)), LONGEST_PAUSE);
+        assert_eq!(last_wait(Duration::from_millis(300)), Duration::from_millis(800));
+        assert_eq!(last_wait(Duration::from_secs(9)), LONGEST_LAST);
     }
 
     #[test]

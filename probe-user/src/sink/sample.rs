@@ -282,14 +282,14 @@ pub(crate) fn lapse() -> Output {
 
 pub(crate) fn absence() -> Output {
     let (due_at, until) = (MonoNs(START), MonoNs(START + 300_000_000));
-    Output::Absence(Absence { signature: 0, interface: TAP, due_at, until, requests: 15, unseen: None })
+    Output::Absence(Absence { signature: 0, interface: TAP, due_at, until, requests: 15, unseen: None, unread: false })
 }
 
 /// Of some of which its NIC may be to blame.
 pub(crate) fn absence_by_ring() -> Output {
     let (due_at, until) = (MonoNs(START), MonoNs(START + 300_000_000));
     let unseen = Some(UnseenLoss { packets: 12, ..rx_ring().loss });
-    Output::Absence(Absence { signature: 0, interface: TAP, due_at, until, requests: 15, unseen })
+    Output::Absence(Absence { signature: 0, interface: TAP, due_at, until, requests: 15, unseen, unread: false })
 }
 
 /// A NIC whose small ring had no room.

@@ -83,6 +83,8 @@ pub struct Absence {
     pub requests: u64,
     /// What that interface itself lost in this time, before the kernel had it.
     pub unseen: Option<UnseenLoss>,
+    /// Its counters are read, but were not so that all that it lost in this time shows.
+    pub unread: bool,
 }
 
 impl Absence {
@@ -93,17 +95,22 @@ impl Absence {
     /// host's own NIC did not lose them.
     #[must_use]
     pub fn cause(&self) -> Option<Cause> {
-        let unseen = self.unseen.as_ref().map_or(0, |loss| loss.packets);
-        (unseen.saturating_mul(2) <= self.requests).then_some(Cause::ExternalOutsideHost)
+        (!self.unread && !self.is_mostly_unseen()).then_some(Cause::ExternalOutsideHost)
     }
 
-    /// What may be the cause where none is proven: the host's own NIC may have lost more than half.
+    /// What may be the cause where none is proven: the host's own NIC is known to have lost so many that
+    /// more than half may be among them.
     #[must_use]
     pub fn suspect(&self) -> Option<Cause> {
-        self.cause().is_none().then_some(Cause::NicDrop)
+        self.is_mostly_unseen().then_some(Cause::NicDrop)
     }
 
-    /// How many of them the NIC may have lost itself.
+    fn is_mostly_unseen(&self) -> bool {
+        let unseen = self.unseen.as_ref().map_or(0, |loss| loss.packets);
+        unseen.saturating_mul(2) > self.requests
+    }
+
+    /// How many of them may be among what the NIC is known to have lost itself.
     #[must_use]
     pub fn perhaps_by_nic(&self) -> u64 {
         self.unseen.as_ref().map_or(0, |loss| loss.packets.min(self.requests))
@@ -112,12 +119,22 @@ impl Absence {
     /// What else is to be known, in words; `device` is the interface.
     #[must_use]
     pub fn remark(&self, device: &str) -> Option<String> {
-        let (loss, perhaps) = (self.unseen.as_ref()?, self.perhaps_by_nic());
-        let share = match self.requests - perhaps {
+        let lost = self.unseen.as_ref().map(|loss| format!("{}: {}", loss.sentence(device), self.share()));
+        let unread = format!("the own counters of {device} were not read for all of that time");
+        match lost {
+            None if self.unread => Some(format!("{unread}, and it may have lost these itself")),
+            Some(lost) if self.unread => Some(format!("{lost}; {unread}, and it may have lost more")),
+            lost => lost,
+        }
+    }
+
+    fn share(&self) -> String {
+        let perhaps = self.perhaps_by_nic();
+        match self.requests - perhaps {
             0 => "perhaps each of these requests".to_owned(),
+            _ if self.unread => format!("perhaps {perhaps} of these requests"),
             rest => format!("perhaps {perhaps} of these requests, while {rest} at least were lost elsewhere"),
-        };
-        Some(format!("{}: {share}", loss.sentence(device)))
+        }
     }
 }
 
@@ -261,7 +278,7 @@ impl Course {
 
     const fn tell(&self, signature: usize, requests: u64) -> Absence {
         let Self { interface, due_at, until, .. } = *self;
-        Absence { signature, interface, due_at, until, requests, unseen: None }
+        Absence { signature, interface, due_at, until, requests, unseen: None, unread: false }
     }
 }
 
@@ -354,7 +371,7 @@ mod tests {
         let loss = |packets| UnseenLoss { packets, counter: String::new(), after: at(0), until: at(1) };
         let absence = |lost: Option<u64>| {
             let (due_at, until, unseen) = (at(0), at(1), lost.map(loss));
-            Absence { signature: 0, interface: ETH, due_at, until, requests: 10, unseen }
+            Absence { signature: 0, interface: ETH, due_at, until, requests: 10, unseen, unread: false }
         };
         let told = |lost| (absence(lost).cause(), absence(lost).suspect(), absence(lost).perhaps_by_nic());
         assert_eq!(told(None), (Some(Cause::ExternalOutsideHost), None, 0));
@@ -365,6 +382,15 @@ mod tests {
         assert_eq!(remark(None), "");
         assert!(remark(Some(6)).ends_with("perhaps 6 of these requests, while 4 at least were lost elsewhere"));
         assert!(remark(Some(10)).ends_with("perhaps each of these requests"), "{}", remark(Some(10)));
+        let unread = |lost| Absence { unread: true, ..absence(lost) };
+        let told = |lost| (unread(lost).cause(), unread(lost).suspect(), unread(lost).perhaps_by_nic());
+        assert_eq!(told(None), (None, None, 0));
+        assert_eq!(told(Some(5)), (None, None, 5));
+        assert_eq!(told(Some(6)), (None, Some(Cause::NicDrop), 6));
+        let remark = |lost| unread(lost).remark("eth0").unwrap_or_default();
+        assert!(remark(None).starts_with("the own counters of eth0 were not read for all of that time"));
+        assert!(!remark(Some(6)).contains("elsewhere"), "{}", remark(Some(6)));
+        assert!(remark(Some(6)).ends_with("and it may have lost more"));
     }
 
     #[test]
