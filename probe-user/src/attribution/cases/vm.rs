@@ -3,7 +3,9 @@
 use super::{Case, case, unresolved};
 use crate::attribution::Cause;
 use crate::attribution::stall::{StalledVm, Stalls, Victim};
-use crate::attribution::story::{Actor, EPOLL, FUTEX, HOG, IDLE, MS, NANOSLEEP, SECOND, Story, TAP, longest};
+use crate::attribution::story::{
+    Actor, EPOLL, FUTEX, HOG, IDLE, MS, NANOSLEEP, SECOND, Story, TAP, concluded, longest,
+};
 use crate::event::Fact;
 use crate::journey::{JourneyId, Loss, Outcome, Stage};
 use probe_wire::STACK_DEPTH;
@@ -146,6 +148,37 @@ pub(super) const CASES: &[Case] = &[
     unresolved("one vCPU runs and another waits", disagree),
     unresolved("a vCPU has not got a CPU yet", open_steal),
     case("a vCPU runs since the check was delivered", open_busy, &[Cause::VmGuestInternal], "tap0", 90),
+    case("vhost, woken for the answer, waits for a CPU", answer_waits, &[Cause::VmBackend], "hog", 940),
+    case("the same, and its group is out of quota", answer_throttled, &[Cause::VmBackend], "/vhost-700.slice", 940),
+    case("the same, and it is taken off its CPU again at once", answer_waits_twice, &[Cause::VmBackend], "hog", 940),
+    case("the same, and a timer of the guest comes meanwhile", answer_and_timer, &[Cause::VmBackend], "hog", 840),
+    case("the guest answers late, and vhost is idle until then", answers_late, &[Cause::VmGuestInternal], "tap0", 940),
+    case(
+        "the guest answers late, and vhost has no CPU for a moment",
+        answer_soon,
+        &[Cause::VmGuestInternal],
+        "tap0",
+        940,
+    ),
+    case(
+        "vhost had no CPU for another's packet, and is idle again when the guest answers late",
+        answers_late_after_wait,
+        &[Cause::VmGuestInternal],
+        "tap0",
+        940,
+    ),
+    case(
+        "vhost had no CPU for another's packet, and has had one for long when the guest answers late",
+        answers_late_to_awake,
+        &[Cause::VmGuestInternal],
+        "tap0",
+        940,
+    ),
+    unresolved("vhost has no CPU, and a packet had woken it", answer_or_packet),
+    unresolved("vhost has no CPU since it delivered the check", answer_waits_preempted),
+    unresolved("a vCPU runs on when it has woken vhost, which has no CPU", answers_while_it_runs),
+    unresolved("no vCPU is known of a VM whose vhost has no CPU", answer_of_nameless),
+    unresolved("vhost, woken by a vCPU, has no CPU yet, and there is no answer yet", answer_open),
 ];
 
 fn vm() -> Story {
@@ -536,6 +569,136 @@ fn open_busy() -> Story {
     story.sleeps(0, VCPU, 1, HALT).wakes(135, VHOST, VCPU).runs(140, VCPU);
     story.leaves(101 * MS, VCPU, (1, 0), ([0; STACK_DEPTH], 0), IDLE);
     story
+}
+
+/// Taken at once by vhost, which gives the answer back at 950 ms. The guest runs from 140 µs on.
+fn answered() -> Story {
+    let mut story = delivered(VHOST, 950 * MS);
+    story.sleeps(0, VCPU, 1, HALT).wakes(135, VHOST, VCPU).runs(140, VCPU).sleeps(160, VHOST, 1, VHOST_IDLE);
+    story
+}
+
+/// The guest halts when it has woken vhost at 2 ms.
+fn answered_soon() -> Story {
+    let mut story = answered();
+    story.wakes(2 * MS, VCPU, VHOST).sleeps(2 * MS + 50, VCPU, 1, HALT);
+    story
+}
+
+fn answer_waits() -> Story {
+    let mut story = answered_soon();
+    story.runs_after(949 * MS + 900, VHOST, HOG).sleeps(950 * MS + 100, VHOST, 1, VHOST_IDLE);
+    story
+}
+
+fn answer_throttled() -> Story {
+    let mut story = answered_soon();
+    story.task(0, VHOST, 'R', None).throttled(940 * MS).runs(949 * MS + 900, VHOST);
+    story
+}
+
+fn answer_waits_twice() -> Story {
+    let mut story = answered_soon();
+    story.runs_after(500 * MS, VHOST, HOG).preempted(500 * MS + 20, VHOST, HOG);
+    story.runs_after(949 * MS + 900, VHOST, HOG);
+    story
+}
+
+fn answer_and_timer() -> Story {
+    let mut story = answer_waits();
+    story.wakes(100 * MS, IDLE, VCPU).runs(100 * MS + 10, VCPU).sleeps(100 * MS + 90, VCPU, 1, HALT);
+    story
+}
+
+/// The guest halts at 1 ms, and a timer of its own ends that before it wakes vhost at `us`.
+fn naps_until(us: u64) -> Story {
+    let mut story = answered();
+    story.sleeps(MS, VCPU, 1, HALT).wakes(us - 100, IDLE, VCPU).runs(us - 95, VCPU);
+    story.wakes(us, VCPU, VHOST).sleeps(us + 50, VCPU, 1, HALT);
+    story
+}
+
+fn answers_late() -> Story {
+    let mut story = naps_until(949 * MS + 900);
+    story.runs(949 * MS + 910, VHOST);
+    story
+}
+
+fn answer_soon() -> Story {
+    let mut story = naps_until(949 * MS + 100);
+    story.runs_after(949 * MS + 910, VHOST, HOG);
+    story
+}
+
+fn answers_late_after_wait() -> Story {
+    let mut story = naps_until(949 * MS + 900);
+    story.packet_wakes(10 * MS, VHOST).runs_after(500 * MS, VHOST, HOG).sleeps(500 * MS + 20, VHOST, 1, VHOST_IDLE);
+    story.runs(949 * MS + 910, VHOST);
+    story
+}
+
+fn answers_late_to_awake() -> Story {
+    let mut story = naps_until(949 * MS + 900);
+    story.packet_wakes(10 * MS, VHOST).runs_after(500 * MS, VHOST, HOG).sleeps(951 * MS, VHOST, 1, VHOST_IDLE);
+    story
+}
+
+fn answer_or_packet() -> Story {
+    let mut story = answered();
+    story.sleeps(MS, VCPU, 1, HALT).packet_wakes(2 * MS, VHOST).runs_after(949 * MS + 900, VHOST, HOG);
+    story
+}
+
+fn answer_waits_preempted() -> Story {
+    let mut story = delivered(VHOST, 950 * MS);
+    story.sleeps(0, VCPU, 1, HALT).wakes(135, VHOST, VCPU).runs(140, VCPU).sleeps(MS, VCPU, 1, HALT);
+    story.preempted(160, VHOST, HOG).runs_after(949 * MS + 900, VHOST, HOG);
+    story
+}
+
+fn answers_while_it_runs() -> Story {
+    let mut story = answered();
+    story.wakes(2 * MS, VCPU, VHOST).sleeps(951 * MS, VCPU, 1, HALT).runs_after(949 * MS + 900, VHOST, HOG);
+    story
+}
+
+fn answer_of_nameless() -> Story {
+    let mut story = delivered(VHOST, 950 * MS);
+    story.sleeps(160, VHOST, 1, VHOST_IDLE).wakes(2 * MS, UNNAMED, VHOST);
+    story.runs_after(949 * MS + 900, VHOST, HOG);
+    story
+}
+
+fn answer_open() -> Story {
+    let mut story = vm();
+    story.stamp(130, Stage::BackendRx, Some(VHOST)).ends(950 * MS, Outcome::Open).runs(125, VHOST);
+    story.sleeps(0, VCPU, 1, HALT).wakes(135, VHOST, VCPU).runs(140, VCPU).sleeps(160, VHOST, 1, VHOST_IDLE);
+    story.wakes(2 * MS, VCPU, VHOST).sleeps(2 * MS + 50, VCPU, 1, HALT);
+    story
+}
+
+#[test]
+fn an_answer_that_waits_tells_for_how_long_and_for_whom() {
+    let facts = longest(&answer_and_timer().judge(), Cause::VmBackend).evidence.join("; ");
+    assert!(
+        facts.contains("the answer was in the ring of the guest behind tap0 for 850 ms: no vCPU ran since"),
+        "{facts}"
+    );
+    assert!(facts.contains("pid 700/704 vhost-700, which one had woken for it, had no CPU"), "{facts}");
+}
+
+/// A record less never makes a verdict of the guest's.
+#[test]
+fn a_starved_backend_of_which_a_record_is_missing_is_not_the_guest() {
+    for story in [answer_waits, answer_throttled, answer_waits_twice, answer_and_timer] {
+        for record in 0..story().records() {
+            let mut story = story();
+            let lost = story.loses(record);
+            let judged = story.judge();
+            let found = concluded(&judged);
+            assert!(matches!(found, None | Some(Cause::VmBackend)), "without {lost}: {judged:#?}");
+        }
+    }
 }
 
 #[test]

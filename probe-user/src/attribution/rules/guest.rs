@@ -116,6 +116,13 @@ impl<'a> Guest<'a> {
         self.vcpus.iter().map(of_vcpu).max().unwrap_or(DurNs::ZERO)
     }
 
+    /// When one of its vCPUs last ran, or may have.
+    pub(super) fn last_ran(&self) -> MonoNs {
+        let may_run = |turn: &&Turn<'_>| matches!(turn.does, Does::Runs | Does::Unknown(_) | Does::Doubted(_));
+        let turns = self.vcpus.iter().flat_map(|vcpu| &vcpu.turns).filter(may_run);
+        turns.map(|turn| turn.interval.to).max().unwrap_or(self.from)
+    }
+
     /// One of its vCPUs, and how many there are.
     pub(super) fn count(&self) -> (TaskId, usize) {
         (self.vcpus.first().map_or_else(TaskId::default, |vcpu| vcpu.task), self.vcpus.len())

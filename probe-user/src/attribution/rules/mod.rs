@@ -2,6 +2,7 @@
 //! its time go out.
 
 pub(super) mod accept;
+mod answer;
 pub(super) mod drops;
 mod exchange;
 mod guest;

@@ -4,7 +4,7 @@ use super::guest::Guest;
 use super::pause;
 use super::thread::{Role, Seat, charge};
 use super::transmit::{NOTICEABLE, stays};
-use super::{Leg, counted, receive};
+use super::{Leg, answer, counted, receive};
 use crate::attribution::cause::{Cause, Family};
 use crate::attribution::frame::Wait;
 use crate::attribution::ledger::Offender;
@@ -78,10 +78,11 @@ pub(in crate::attribution) fn inside(leg: &Leg<'_>) -> Vec<Piece> {
     }
     if from < leg.to || pieces.is_empty() {
         let guest = if is_tap(leg) { Guest::of(leg, from) } else { None };
-        match guest {
-            Some(guest) if !blind_end(leg) => pieces.extend(guest.held()),
-            Some(_) | None => pieces.push(unproven(leg, from).unwrap_or_else(|| opaque(leg, from))),
-        }
+        let held = match &guest {
+            Some(guest) if !blind_end(leg) => guest.held(),
+            Some(_) | None => vec![unproven(leg, from).unwrap_or_else(|| opaque(leg, from))],
+        };
+        pieces.extend(answer::behind_taker(leg, guest.as_ref(), held));
         let ring = unseen_ring(leg);
         pieces
             .iter_mut()
@@ -255,8 +256,13 @@ fn in_ring(leg: &Leg<'_>) -> Vec<Piece> {
     if evidence.life_at(worker, leg.to).is_none() {
         fact += "; what that thread did meanwhile was not watched";
     }
+    self::worker(leg, worker, &fact)
+}
+
+/// What a tap's worker did while packets waited for it, which `fact` proves.
+pub(super) fn worker(leg: &Leg<'_>, worker: TaskId, fact: &str) -> Vec<Piece> {
     let seat = Seat::new(worker, Role::Peer, leg.span).behind(Cause::VmBackend);
-    let mut pieces = charge(evidence, &seat, leg.from, leg.to);
+    let mut pieces = charge(leg.evidence, &seat, leg.from, leg.to);
     let doubts = doubts(leg, worker);
     let doubted = |piece: &Piece| doubts.iter().any(|(from, to)| *from < piece.to && piece.from < *to);
     let in_doubt = |piece: &Piece| matches!(piece.found, Found::Unexplained(_)) && doubted(piece);
@@ -265,7 +271,7 @@ fn in_ring(leg: &Leg<'_>) -> Vec<Piece> {
         if roomless.iter().any(|(from, to)| *from <= piece.from && piece.to <= *to) {
             piece.found = Found::Unexplained(format!("{fact}; {NO_ROOM}"));
         } else {
-            settle(piece, leg, worker, &fact);
+            settle(piece, leg, worker, fact);
         }
     }
     pieces
