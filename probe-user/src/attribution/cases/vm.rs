@@ -44,6 +44,7 @@ const PI: [&str; 9] = [
 pub(super) const CASES: &[Case] = &[
     case("a woken vCPU waits for a CPU", steal, &[Cause::VmVcpuSteal], "hog", 97),
     case("a vCPU is taken off its CPU", preempted, &[Cause::VmVcpuSteal], "CPU 3/KVM", 95),
+    case("a vCPU is taken off its CPU very often", often_preempted, &[Cause::VmVcpuSteal], "CPU 3/KVM", 80),
     case("a vCPU's group is out of quota", throttled, &[Cause::VmVcpuSteal], "/CPU 0/KVM.slice", 95),
     case("a vCPU runs its guest", computes, &[Cause::VmGuestInternal], "tap0", 95),
     case("the host handles exits of the guest all the while", exits, &[Cause::VmVcpuSteal], "CPU 0/KVM", 90),
@@ -212,6 +213,18 @@ fn steal() -> Story {
 fn preempted() -> Story {
     let mut story = woken(HALT, VHOST, VCPU);
     story.runs(140, VCPU).preempted(MS, VCPU, NEIGHBOUR).runs_after(98 * MS, VCPU, NEIGHBOUR);
+    story
+}
+
+/// More often than each time is looked at; softirqs have a little of every wait, at its beginning.
+fn often_preempted() -> Story {
+    let mut story = woken(HALT, VHOST, VCPU);
+    story.runs(140, VCPU);
+    for turn in 1..=600 {
+        let from = turn * 160;
+        story.softirq_total(turn).preempted(from, VCPU, NEIGHBOUR);
+        story.softirq_total(turn + 1).runs_after(from + 150, VCPU, NEIGHBOUR);
+    }
     story
 }
 

@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 /// Stretches of one kind that are looked at one by one, the longest; others are charged alike.
-const MOST_LOOKED_AT: usize = 64;
+const MOST_LOOKED_AT: usize = 256;
 
 const COMPUTES: &str = "delivered to the guest, and the guest computes";
 const WAITS: &str = "delivered to the guest, and the guest waits by its own choice";
@@ -172,7 +172,9 @@ impl<'a> Guest<'a> {
                 continue;
             }
             let new = self.pieces(stretch);
-            *found = found.take().or_else(|| new.first().map(|piece| piece.found.clone()));
+            // Not its first: what a softirq took of a wait comes before who ran instead.
+            let most = new.iter().max_by_key(|piece| piece.time());
+            *found = found.take().or_else(|| most.map(|piece| piece.found.clone()));
             pieces.extend(new);
         }
         pieces.sort_by_key(|piece| piece.from);
