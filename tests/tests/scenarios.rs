@@ -138,7 +138,6 @@ scenarios! {
     a_quiet_guest_is_blamed_for_nothing: "guest-healthy",
     a_computing_server_in_a_guest_is_inside_the_guest: "guest-handler-computes",
     a_sleeping_server_in_a_guest_is_inside_the_guest: "guest-handler-sleeps",
-    a_lock_in_a_guest_is_inside_the_guest: "guest-lock-held",
     a_slow_disk_of_a_guest_is_inside_the_guest: "guest-disk-slow",
     a_flush_of_the_guest_s_page_cache_is_inside_the_guest: "guest-flushes",
     a_guest_whose_cpu_is_taken_is_stolen_from: "guest-starved",
@@ -211,7 +210,6 @@ scenarios! {
     a_sleeping_backend_of_a_macvtap_is_not_inside_the_vm: "macvtap-backend-asleep",
     a_full_ring_of_a_macvtap_drops: "macvtap-ring-full",
     a_guest_s_half_is_joined_while_it_is_told: "guest-lock-held-live",
-    a_crowd_on_the_worker_s_cpu_is_inside_the_guest: "guest-crowd-on-worker-cpu",
     workers_that_share_a_queue_and_a_cpu_are_told_at_once: "workers-share-queue-and-cpu",
 }
 
@@ -221,6 +219,8 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("guest-crowded-out", "a boot for what guest-hurts-guest shows too"),
     ("guest-queues-starved", "a boot for what guest-vmm-starved shows too"),
     ("guest-vmm-disk-frozen", "a boot for what guest-vmm-flushes shows too"),
+    ("guest-lock-held", "a boot for what guest-lock-held-live shows too"),
+    ("guest-crowd-on-worker-cpu", "a boot for the twin of one that is left out"),
     ("guest-softirq-on-worker-cpu", "how much the flood leaves of the guest's CPU depends on the machine"),
     ("guest-softirq-elsewhere", "two virtual CPUs and the flood need a machine that has nothing else to do"),
 ];
